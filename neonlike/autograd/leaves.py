@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import F64, is_float
 from neonlike.optree.node import Expression, OpTreeNode
 
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
-def _tensor_of(operation: str, value: Any, dtype: Any, backend: Any) -> Any:
+
+def _tensor_of(operation: str, value: Any, dtype: Any, backend: Backend | None) -> Any:
     """``value`` as a tensor; tensors as they are, unless they have another dtype."""
     if isinstance(value, Variable):
         value = value.value
@@ -32,7 +35,7 @@ def _tensor_of(operation: str, value: Any, dtype: Any, backend: Any) -> Any:
     return be.array(value, dtype=dtype)
 
 
-def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+def const(value: Any, dtype: Any = None, backend: Backend | None = None, name: str | None = None) -> Variable:
     """A variable that no derivative is computed for.
 
     Parameters
@@ -65,7 +68,7 @@ def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None =
     return variable
 
 
-def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
+def param(value: Any, dtype: Any = None, backend: Backend | None = None, name: str | None = None) -> Variable:
     """A variable whose derivative :meth:`Variable.backprop` fills in; arguments as of :func:`const`.
 
     Parameters

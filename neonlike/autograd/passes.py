@@ -14,7 +14,7 @@ The value that is asked for alone is computed again likewise, and of the same no
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neonlike.autograd.laid import Laid
 from neonlike.kernels.run.trace import tracing
@@ -23,6 +23,9 @@ from neonlike.optree.keeping import compute, keep_results
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
 from neonlike.optree.tape import kept
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 MOST_PASSES = 256
 """Keys that are known at a time."""
@@ -84,7 +87,7 @@ class Pass(NamedTuple):
     gradients: tuple[tuple[int, int], ...]
     kept: tuple[Keeping, ...]
 
-    def run(self, be: Any, leaves: tuple[Any, ...]) -> Result | None:
+    def run(self, be: Backend, leaves: tuple[Any, ...]) -> Result | None:
         """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
         allocate = be._allocate
         tensors = (*leaves, self.one, *[allocate(shape, dtype, None, True) for shape, dtype in self.made])
@@ -109,7 +112,7 @@ class Recording:
         The gradient that the pass begins with.
     """
 
-    def __init__(self, be: Any, key: Any, leaves: tuple[Any, ...], one: Any) -> None:
+    def __init__(self, be: Backend, key: Any, leaves: tuple[Any, ...], one: Any) -> None:
         self.be, self.key, self.leaves, self.one = be, key, leaves, one
         self._tracing = tracing(be)
 
@@ -162,7 +165,7 @@ class Recording:
         )  # fmt: skip
 
 
-def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
+def _tape_of(be: Backend, root: OpTreeNode, how: str) -> Tape | None:
     """The tape below ``root``, with a key for its use; None if the extension does not know all of it."""
     launches = be.executor.replay.table
     found = None if launches is None else launches.tape(be, root, kept)
@@ -177,7 +180,7 @@ def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
     return Tape((written, how, *wanted), leaves, met, nodes)
 
 
-def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording | None:
+def _known(be: Backend, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording | None:
     """The pass of a tape if it was recorded, or what is to record it, from ones of ``shape``; or None."""
     passes = be.executor.replay.passes
     known = passes.get(tape.key)
@@ -191,7 +194,7 @@ def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording 
     return Recording(be, tape.key, tape.leaves, be.ones(shape, dtype=dtype)) if known < TRIES else None
 
 
-def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
+def repeat(be: Backend, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
     """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
     record it; or None. What was kept for the pass is let go where it is repeated.
 
@@ -216,7 +219,7 @@ def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recording | No
     return result
 
 
-def value_of(be: Any, root: OpTreeNode, differentiable: bool) -> Any:
+def value_of(be: Backend, root: OpTreeNode, differentiable: bool) -> Any:
     """Tensor of the value of ``root``, as :func:`~neonlike.optree.keeping.compute` gives it and keeps what is below.
 
     Parameters

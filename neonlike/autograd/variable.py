@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.autograd import lifetimes, passes, report
 from neonlike.backends.tensor import put
@@ -19,6 +19,9 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class FreedError(NeonlikeError, RuntimeError):
@@ -515,7 +518,7 @@ def upstream(root: Variable, spent_too: bool = False) -> list[Variable]:
     return list(found.values())
 
 
-def _gather(be: Any, variables: list[Variable], gradients: dict[int, Any]) -> None:
+def _gather(be: Backend, variables: list[Variable], gradients: dict[int, Any]) -> None:
     """Add ``gradients`` to the derivatives of ``variables``; all are added or none."""
     pairs = []
     first = []

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.callbacks.callback import Callback
 from neonlike.callbacks.store import Steps, first_minibatch, new_dataset
 from neonlike.errors import DTypeError
 from neonlike.models.gan import GAN
 
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.models.model import Model
+
 __public_module__ = "neonlike.callbacks.callbacks"
 
 
-def require_gan(callback: Callback, model: Any) -> None:
+def require_gan(callback: Callback, model: Model) -> None:
     """Raise unless ``model`` is a GAN."""
     if not isinstance(model, GAN):
         raise DTypeError(f"{callback.classnm}: the model is a {type(model).__name__}; this callback is for a GAN")
@@ -33,7 +37,7 @@ class GANCostCallback(Callback):
     def __init__(self) -> None:
         super().__init__(epoch_freq=1)
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the datasets.
 
         Parameters
@@ -48,7 +52,7 @@ class GANCostCallback(Callback):
             for name, dtype in (("gen_iter", "int64"), ("cost_dis", "float32"))
         ]
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Any, epoch: int, minibatch: int) -> None:
         """Record the minibatch.
 
         Parameters

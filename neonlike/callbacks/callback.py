@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from neonlike.data.dataiterator import NervanaDataIterator
 from neonlike.errors import ArgumentTypeError
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.optree import dialect
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Record, Records
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -51,7 +55,7 @@ def fires(time: int, freq: Frequency) -> bool:
     return time in freq
 
 
-def recorded_at(dataset: Any, epoch: int) -> int | None:
+def recorded_at(dataset: Record, epoch: int) -> int | None:
     """Index of the value for ``epoch`` in a dataset with the attribute ``epoch_freq``; None without a value."""
     freq = dataset.attrs.get("epoch_freq", 1)
     if not fires(epoch, freq):
@@ -113,7 +117,7 @@ class Callback(NervanaObject):
         self.minibatch_freq = minibatch_freq
         self.costnm = None
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Called before a training of ``epochs`` epochs in total; creates datasets.
 
         Parameters
@@ -126,7 +130,7 @@ class Callback(NervanaObject):
             Epochs of the training in total, those of earlier calls of ``fit`` included.
         """
 
-    def on_train_end(self, callback_data: Any, model: Any) -> None:
+    def on_train_end(self, callback_data: Records, model: Model) -> None:
         """Called after training.
 
         Parameters
@@ -137,7 +141,7 @@ class Callback(NervanaObject):
             The model in training.
         """
 
-    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_begin(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Called before an epoch.
 
         Parameters
@@ -150,7 +154,7 @@ class Callback(NervanaObject):
             Number of the epoch, from 0.
         """
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Called after an epoch.
 
         Parameters
@@ -163,7 +167,7 @@ class Callback(NervanaObject):
             Number of the epoch, from 0.
         """
 
-    def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_begin(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Called before a minibatch.
 
         Parameters
@@ -178,7 +182,7 @@ class Callback(NervanaObject):
             Number of the minibatch in its epoch, from 0.
         """
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Called after a minibatch.
 
         Parameters
@@ -193,7 +197,9 @@ class Callback(NervanaObject):
             Number of the minibatch in its epoch, from 0.
         """
 
-    def should_fire(self, callback_data: Any, model: Any, time: int, freq: Frequency) -> bool:
+    def should_fire(
+        self, callback_data: Records | None, model: Model | None, time: int, freq: Frequency
+    ) -> bool:
         """Whether a hook is called at ``time``, an epoch or minibatch counted from 0.
 
         Parameters

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.callbacks.adversarial import GANCostCallback
 from neonlike.callbacks.callback import Callback, frequency
@@ -40,29 +40,19 @@ from neonlike.models.progress import Progress, check_epochs
 from neonlike.nervanaobject import Description, NervanaObject, build, of_this_package
 from neonlike.util.persist import load_obj
 
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.data.protocol import DataIterator
+    from neonlike.data.ticker import Ticker
+    from neonlike.models.model import Model
+    from neonlike.transforms.transform import MetricLike
+
 __all__ = [
-    "BatchNormTuneCallback",
-    "Callback",
-    "Callbacks",
-    "DeconvCallback",
-    "EarlyStopCallback",
-    "GANCostCallback",
-    "HistCallback",
-    "LossCallback",
-    "MetricCallback",
-    "MultiLabelStatsCallback",
-    "ProgressBarCallback",
-    "RunCallback",
-    "RunTimerCallback",
-    "SaveBestStateCallback",
-    "SerializeModelCallback",
-    "TensorBoardCallback",
-    "TrainCostCallback",
-    "TrainLoggerCallback",
-    "TrainMulticostCallback",
-    "WatchTickerCallback",
-    "get_progress_string",
-]
+    "BatchNormTuneCallback", "Callback", "Callbacks", "DeconvCallback", "EarlyStopCallback", "GANCostCallback",
+    "HistCallback", "LossCallback", "MetricCallback", "MultiLabelStatsCallback", "ProgressBarCallback", "RunCallback",
+    "RunTimerCallback", "SaveBestStateCallback", "SerializeModelCallback", "TensorBoardCallback", "TrainCostCallback",
+    "TrainLoggerCallback", "TrainMulticostCallback", "WatchTickerCallback", "get_progress_string",
+]  # fmt: skip
 
 
 NOT_SAVED = ("hist", "config", "time", "deconv", "run")
@@ -139,7 +129,7 @@ class Callbacks(NervanaObject):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         train_set: Any = None,
         output_file: str | None = None,
         eval_freq: int | None = None,
@@ -148,8 +138,8 @@ class Callbacks(NervanaObject):
         serialize: int | None = 0,
         history: int = 1,
         model_file: str | None = None,
-        eval_set: Any = None,
-        metric: Any = None,
+        eval_set: DataIterator | None = None,
+        metric: MetricLike | None = None,
         log_token: str | None = None,
         multicost: bool = False,
         stop_on_nan: bool = False,
@@ -164,7 +154,7 @@ class Callbacks(NervanaObject):
         self.model_file, self.save_path = model_file, save_path
         self.report = None if report is None else RunReport(report)
         opened = by_first(lambda: open_store(output_file))
-        self.callback_data = MemoryStore() if opened is None else opened
+        self.callback_data: Records = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
         self._at_begin: list[Callback] = []
         self._at_end: list[Callback] = []
@@ -172,7 +162,7 @@ class Callbacks(NervanaObject):
         self._progress: Description = {}
         self._fresh: weakref.WeakKeyDictionary[Callback, Description] = weakref.WeakKeyDictionary()
         self._add_shown(multicost, progress_bar)
-        if eval_freq:
+        if eval_freq and eval_set is not None:
             self._add_evaluation(eval_set, metric, eval_freq)
         if save_path:
             self.add_callback(SerializeModelCallback(save_path, max(serialize or 1, 1), history))
@@ -195,7 +185,7 @@ class Callbacks(NervanaObject):
         if tensorboard is not None:
             self.add_callback(TensorBoardCallback(tensorboard))
 
-    def _add_evaluation(self, eval_set: Any, metric: Any, epoch_freq: int) -> None:
+    def _add_evaluation(self, eval_set: DataIterator, metric: MetricLike | None, epoch_freq: int) -> None:
         self.add_callback(LossCallback(eval_set, epoch_freq=epoch_freq), insert_pos=0)
         if metric is not None:
             self.add_callback(MetricCallback(eval_set, metric, epoch_freq=epoch_freq))
@@ -258,7 +248,9 @@ class Callbacks(NervanaObject):
         """
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
-    def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
+    def add_deconv_callback(
+        self, train_set: Any, valid_set: DataIterator, max_fm: int = 16, dataset_pct: float = 25
+    ) -> None:
         """Add a callback that shows, after training, the image regions that activate feature maps.
 
         Parameters
@@ -274,7 +266,7 @@ class Callbacks(NervanaObject):
         """
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
-    def add_watch_ticker_callback(self, valid: Any) -> None:
+    def add_watch_ticker_callback(self, valid: Ticker) -> None:
         """Add a callback that prints a minibatch of a Ticker after each epoch.
 
         Parameters
@@ -365,7 +357,7 @@ class Callbacks(NervanaObject):
             report = self.report
             by_first(lambda: report.write(self.callback_data))
 
-    def _open(self) -> Any:
+    def _open(self) -> Records:
         """Open the store; a file closed by an earlier training is opened again."""
 
         def reopen() -> None:
@@ -509,7 +501,7 @@ class Callbacks(NervanaObject):
                 _set_progress(callback, found[1])
 
     @classmethod
-    def load_callbacks(cls, cdict: Any, model: Any, data: Any = ()) -> Callbacks:
+    def load_callbacks(cls, cdict: Any, model: Model, data: Any = ()) -> Callbacks:
         """Rebuild callbacks from a description.
 
         Parameters
@@ -582,7 +574,7 @@ def _warn_of_unused(train_set: Any, serialize: int | None, save_path: str | None
         logger.warning("Callbacks: serialize=%s saves nothing without save_path; give the file", serialize)
 
 
-def _frequency_of_evaluation(eval_freq: Any, eval_set: Any) -> Any:
+def _frequency_of_evaluation(eval_freq: Any, eval_set: DataIterator | None) -> Any:
     """Check that ``eval_freq`` is a number and that there is data to evaluate, and return it."""
     eval_freq = frequency("Callbacks", "eval_freq", eval_freq)
     if eval_freq and eval_set is None:
@@ -590,7 +582,7 @@ def _frequency_of_evaluation(eval_freq: Any, eval_set: Any) -> Any:
     return eval_freq
 
 
-def _reference(model: Any) -> weakref.ref[Any]:
+def _reference(model: Model) -> weakref.ref[Any]:
     try:
         return weakref.ref(model)
     except TypeError:

@@ -7,7 +7,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.checks import brief
@@ -18,6 +18,11 @@ from neonlike.logger import logger
 from neonlike.models.statistics import average_statistics
 from neonlike.util.atomic import refer
 from neonlike.util.persist import expand, is_plain, require_writable
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -74,7 +79,7 @@ class SerializeModelCallback(Callback):
         self.history = history
         self.checkpoint_files: deque[str] = deque()
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Check that the file can be written, before an epoch is lost.
 
         Parameters
@@ -92,7 +97,7 @@ class SerializeModelCallback(Callback):
                 f"{self.classnm}: {path} is no file; history={self.history} puts a link there, so give another name"
             )
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Save the model.
 
         Parameters
@@ -135,14 +140,14 @@ class SerializeModelCallback(Callback):
 class _OnLoss(Callback):
     """Base of callbacks that act on a new evaluation loss."""
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Check that a loss will be evaluated."""
         if "cost/loss" not in callback_data:
             raise ArgumentError(
                 f"{self.classnm}: needs the loss on an evaluation set; give Callbacks(..., eval_set=..., eval_freq=1)"
             )
 
-    def _new_loss(self, callback_data: Any, epoch: int) -> float | None:
+    def _new_loss(self, callback_data: Records, epoch: int) -> float | None:
         losses = callback_data["cost/loss"]
         at = recorded_at(losses, epoch)
         return None if at is None else float(losses[at])
@@ -190,7 +195,7 @@ class SaveBestStateCallback(_OnLoss):
         self.best_path = path
         self.best_cost: float | None = None
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Check that a loss will be evaluated, and that the file can be written.
 
         Parameters
@@ -201,7 +206,7 @@ class SaveBestStateCallback(_OnLoss):
         super().on_train_begin(callback_data, model, epochs)
         by_first(lambda: require_writable(f"{self.classnm}: path", self.path))
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Save the model if its loss is the lowest.
 
         Parameters
@@ -266,7 +271,7 @@ class EarlyStopCallback(_OnLoss):
         self.stop_func = stop_func
         self.stop_state: Any = None
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Call the function, and mark the model as finished if it returns so.
 
         Parameters
@@ -331,11 +336,11 @@ class BatchNormTuneCallback(Callback):
     True
     """
 
-    def __init__(self, tune_set: Any, epoch_freq: Frequency = 1) -> None:
+    def __init__(self, tune_set: DataIterator, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
         self.tune_set = tune_set
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Run the data set through the network.
 
         Parameters

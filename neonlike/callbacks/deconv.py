@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from neonlike.layers.layer import (
     SkipNode,
 )
 from neonlike.logger import logger
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layer
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -95,7 +101,7 @@ class DeconvCallback(Callback):
     (8, 25)
     """
 
-    def __init__(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
+    def __init__(self, train_set: Any, valid_set: DataIterator, max_fm: int = 16, dataset_pct: float = 25) -> None:
         super().__init__(epoch_freq=1)
         if max_fm < 1 or not 0 < dataset_pct <= 100:
             raise ArgumentError(
@@ -105,7 +111,7 @@ class DeconvCallback(Callback):
         self.train_set, self.valid_set = train_set, valid_set
         self.max_fm, self.dataset_pct = max_fm, dataset_pct
 
-    def on_train_end(self, callback_data: Any, model: Any) -> None:
+    def on_train_end(self, callback_data: Records, model: Model) -> None:
         """Search the images, propagate the responses back and record the pictures."""
         chain = _chain(model)
         shape = tuple(model.layers.in_shape) if isinstance(model.layers.in_shape, tuple) else ()
@@ -134,7 +140,7 @@ class DeconvCallback(Callback):
                 callback_data.create_dataset(f"{path}/{name}", data=getattr(one, name))
             callback_data.create_dataset(f"{path}/vis", data=pictures[number])
 
-    def _batches(self, model: Any) -> Any:
+    def _batches(self, model: Model) -> Any:
         """The searched part of the data: whole minibatches with their numbers."""
         self.valid_set.reset()
         wanted = max(1, math.ceil(self.valid_set.nbatches * self.dataset_pct / 100))
@@ -142,7 +148,7 @@ class DeconvCallback(Callback):
             if x.shape[1] == model.be.bsz:
                 yield number, x
 
-    def _search(self, model: Any, chain: Sequence[Any]) -> dict[int, Strongest]:
+    def _search(self, model: Model, chain: Sequence[Any]) -> dict[int, Strongest]:
         """The strongest responses, by index of the convolution."""
         found = {}
         for number, end in _convolutions(chain):
@@ -160,7 +166,7 @@ class DeconvCallback(Callback):
         return found
 
 
-def _update(one: Strongest, layer: Any, batch: int) -> None:
+def _update(one: Strongest, layer: Layer, batch: int) -> None:
     """Record stronger responses of a minibatch."""
     be, maps = layer.be, len(one.fm_loc)
     responses = layer.outputs.viewed(layer.out_shape[0], -1)[:maps]
@@ -175,7 +181,7 @@ def _update(one: Strongest, layer: Any, batch: int) -> None:
     one.batch_img[better, 1] = where[better, 0] % be.bsz
 
 
-def _chain(model: Any) -> list[Any]:
+def _chain(model: Model) -> list[Any]:
     """The leading layers that support back-propagation of responses."""
     found = []
     for layer in getattr(model.layers, "layers", ()):

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.util.display_information import processor, versions
 
+if TYPE_CHECKING:
+    from neonlike.models.model import Model
+
 PACKAGES = ("h5py", "matplotlib", "mpi4py", "pycuda")
 """Optional packages whose versions are told."""
 
 
-def facts_of(model: Any, epochs: int) -> dict[str, dict[str, str]]:
+def facts_of(model: Model, epochs: int) -> dict[str, dict[str, str]]:
     """Facts of a training that begins, by topic: names and values as texts."""
     be = model.be
     command = " ".join([os.path.basename(sys.executable), *sys.argv])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from neonlike.util.atomic import replacing
 from neonlike.util.persist import ensure_dirs_exist, expand
 from neonlike.util.plot import curves, running_median
 from neonlike.util.png import encode_png, grid
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
 
 
 class GANPlotCallback(Callback):
@@ -88,7 +91,7 @@ class GANPlotCallback(Callback):
         self.sym_range, self.padding = sym_range, padding
         self.plot_width, self.plot_height, self.dpi, self.font_size = plot_width, plot_height, dpi, font_size
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Any, epochs: int) -> None:
         """Check that the model generates images of this size, and create the folder.
 
         Parameters
@@ -106,7 +109,7 @@ class GANPlotCallback(Callback):
         by_first(lambda: ensure_dirs_exist(expand(self.filename)))
         self._course: list[tuple[int, float]] = []
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Any, epoch: int, minibatch: int) -> None:
         """Record the training's progress.
 
         Parameters
@@ -116,7 +119,7 @@ class GANPlotCallback(Callback):
         """
         self._course.append((model.gen_iter, -model.cost_dis.item()))
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Any, epoch: int) -> None:
         """Write all files, of what rank 0 has.
 
         Parameters

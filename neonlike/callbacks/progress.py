@@ -6,12 +6,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neonlike.callbacks.callback import Callback, recorded_at
 from neonlike.callbacks.recording import each_cost
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -98,7 +102,7 @@ class ProgressBarCallback(Callback):
         self._first = 0
         self._costs: deque[np.ndarray] = deque(maxlen=AVERAGED)
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Detect the capabilities of the output.
 
         Parameters
@@ -110,7 +114,7 @@ class ProgressBarCallback(Callback):
         self._block = _drawable(self._block)
         self._costs.clear()
 
-    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_begin(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Start the clock.
 
         Parameters
@@ -123,7 +127,7 @@ class ProgressBarCallback(Callback):
         self._length, self._line = 0, ""
         self._first = getattr(getattr(model, "progress", None), "minibatches", 0)
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Redraw the bar if it is due.
 
         Parameters
@@ -152,7 +156,7 @@ class ProgressBarCallback(Callback):
             return ""
         return f" {_amount(done * self.be.global_bsz / seconds)} samples/s, {_duration(seconds / done * left)} left"
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Write the finished line, with the loss if it was evaluated in this epoch.
 
         Parameters

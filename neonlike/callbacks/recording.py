@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from neonlike.layers.container import Multicost
 from neonlike.logger import logger
 from neonlike.models.evaluation import Seen, summed
 from neonlike.optree.node import Expression
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Record, Records
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.model import Model
+    from neonlike.transforms.transform import MetricLike
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -54,7 +60,7 @@ class TrainCostCallback(Callback):
         self.wsz = wsz
         self.cost_history: deque[float] = deque(maxlen=int(wsz))
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the dataset.
 
         Parameters
@@ -67,7 +73,7 @@ class TrainCostCallback(Callback):
         self._epoch = -1
         self.cost_history.clear()
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Record the running mean.
 
         Parameters
@@ -113,7 +119,7 @@ class TrainMulticostCallback(Callback):
         self.wsz = wsz
         self.cost_history: deque[np.ndarray] = deque(maxlen=int(wsz))
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the datasets.
 
         Parameters
@@ -133,7 +139,7 @@ class TrainMulticostCallback(Callback):
         self._epoch = -1
         self.cost_history.clear()
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Record the running means.
 
         Parameters
@@ -210,7 +216,7 @@ class LossCallback(Callback):
     suffix = ""
     seen: Seen | None = None
 
-    def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
+    def __init__(self, eval_set: DataIterator, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
         if isinstance(eval_set, np.ndarray | list | tuple | Expression):
             raise DTypeError(
@@ -220,7 +226,7 @@ class LossCallback(Callback):
         self.eval_set = eval_set
         self.loss: float | None = None
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the datasets.
 
         Parameters
@@ -231,7 +237,7 @@ class LossCallback(Callback):
         for path in ("cost/loss", "time/loss"):
             epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Evaluate and record the loss.
 
         Parameters
@@ -244,7 +250,7 @@ class LossCallback(Callback):
         record(callback_data, "time/loss" + self.suffix, epoch, time.perf_counter() - start)
         record(callback_data, "cost/loss" + self.suffix, epoch, loss)
 
-    def _evaluate(self, model: Any) -> float:
+    def _evaluate(self, model: Model) -> float:
         def cost_of(y: Any, t: Any, valid: int, steps: int) -> float:
             model.cost.get_cost(y, t)
             columns = model.cost.outputs.get()
@@ -301,7 +307,7 @@ class MetricCallback(Callback):
 
     suffix = ""
 
-    def __init__(self, eval_set: Any, metric: Any, epoch_freq: Frequency = 1) -> None:
+    def __init__(self, eval_set: DataIterator, metric: MetricLike, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
         if isinstance(metric, type) or not hasattr(metric, "metric_names"):
             raise ArgumentError(
@@ -311,7 +317,7 @@ class MetricCallback(Callback):
         self.metric = metric
         self.metric_names = list(metric.metric_names)
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the datasets.
 
         Parameters
@@ -323,7 +329,7 @@ class MetricCallback(Callback):
             path = f"metrics/{name}{self.suffix}"
             epoch_dataset(callback_data, path, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Evaluate and record the metric.
 
         Parameters
@@ -366,7 +372,7 @@ class RunTimerCallback(Callback):
     def __init__(self) -> None:
         super().__init__()
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Record the start.
 
         Parameters
@@ -378,7 +384,7 @@ class RunTimerCallback(Callback):
             new_dataset(callback_data, f"time/train/{name}", (1,), dtype="float64", units="seconds")
         callback_data["time/train/start_time"][0] = time.time()
 
-    def on_train_end(self, callback_data: Any, model: Any) -> None:
+    def on_train_end(self, callback_data: Records, model: Model) -> None:
         """Record the end."""
         callback_data["time/train/end_time"][0] = time.time()
 
@@ -403,7 +409,7 @@ class TrainLoggerCallback(Callback):
     def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = None) -> None:
         super().__init__(epoch_freq=epoch_freq, minibatch_freq=minibatch_freq)
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Log the network.
 
         Parameters
@@ -413,7 +419,7 @@ class TrainLoggerCallback(Callback):
         """
         logger.info("Model:\n%s", model)
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Log the cost of the minibatch.
 
         Parameters
@@ -425,7 +431,7 @@ class TrainLoggerCallback(Callback):
             "Epoch %d Minibatch %d complete. Train Cost %f.", epoch, minibatch, np.asarray(model.cost.cost).item()
         )
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Log the costs and metrics of the epoch.
 
         Parameters
@@ -479,7 +485,7 @@ class HistCallback(Callback):
         self.plot_per_mini = plot_per_mini
         self.filter_key = list(filter_key)
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Create the group.
 
         Parameters
@@ -500,7 +506,7 @@ class HistCallback(Callback):
         self._steps = {tag: self._dataset(callback_data, tag) for tag in records(group)}
         self._epoch = -1
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Record the histograms of the minibatch.
 
         Parameters
@@ -513,7 +519,7 @@ class HistCallback(Callback):
                 self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
             self._record(callback_data, model, self._first + minibatch)
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Record the histograms of the epoch.
 
         Parameters
@@ -524,7 +530,7 @@ class HistCallback(Callback):
         if not self.plot_per_mini:
             self._record(callback_data, model, epoch)
 
-    def _record(self, callback_data: Any, model: Any, step: int) -> None:
+    def _record(self, callback_data: Records, model: Model, step: int) -> None:
         for i, layer in enumerate(model.layers.layers_fprop()):
             for attribute in self.filter_key:
                 tensor = getattr(layer, attribute, None)
@@ -538,7 +544,7 @@ class HistCallback(Callback):
             self._steps[tag][step] = rows[row]
 
     @staticmethod
-    def _dataset(callback_data: Any, tag: str) -> Steps:
+    def _dataset(callback_data: Records, tag: str) -> Steps:
         """The dataset of a histogram; one of a shorter training is enlarged."""
         path, facts = f"hist/{tag}", callback_data["hist"].attrs
         shape = int(facts["bins"]), int(facts["time_steps"])
@@ -547,7 +553,7 @@ class HistCallback(Callback):
         return Steps(callback_data[path], axis=1)
 
 
-def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
+def record(callback_data: Records, path: str, epoch: int, value: Any) -> None:
     """Store the value for an epoch.
 
     Parameters
@@ -567,7 +573,7 @@ def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
         dataset[at] = value
 
 
-def _latest(name: str, dataset: Any, epoch: int) -> list[str]:
+def _latest(name: str, dataset: Record, epoch: int) -> list[str]:
     """Text of the value recorded for ``epoch``, if there is one."""
     at = recorded_at(dataset, epoch)
     return [] if at is None else [f"{name} {float(dataset[at]):.6f}."]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from neonlike.distributed.first import by_first
 from neonlike.logger import logger
 from neonlike.util.persist import expand, require_writable
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
 
 SELDOM = 30.0
 """Seconds between two reports of a training that goes on, at least."""
@@ -44,7 +47,7 @@ class RunReport:
         """Whether a training that goes on writes its report again."""
         return time.monotonic() >= self._due
 
-    def write(self, store: Any) -> None:
+    def write(self, store: Records) -> None:
         """Write the report of what ``store`` has so far; a failure is logged, since the training is worth more."""
         from neonlike.report.run import read_store
         from neonlike.report.write import write_report

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonlike.backends.tensor import Tensor
+
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.distributed.ranks import Ranks
 
 MOST_CLASSES = 1000
 """Classes of a confusion matrix, at most."""
@@ -38,7 +42,7 @@ class Results:
         Reason why there is no confusion matrix though samples are collected; else empty.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: DataIterator) -> None:
         self._shape = getattr(dataset, "shape", None)
         self._words = _words(dataset, "index_to_token", "index_to_word")
         self._input_words = _words(dataset, "s_index_to_token") or self._words
@@ -127,7 +131,7 @@ class Results:
         """Name of a class: the word with its number, or the number."""
         return self._words.get(number, str(number))
 
-    def told(self, ranks: Any) -> tuple[np.ndarray | None, list[dict[str, Any]], str]:
+    def told(self, ranks: Ranks) -> tuple[np.ndarray | None, list[dict[str, Any]], str]:
         """Counts, wrong samples and the reason of none, of all ranks; all of them have to call this."""
         own = (self._counts, sorted(self._wrong, key=lambda one: one[:2]), self.why, self.crowded)
         everyone = ranks.tell(own, "results")
@@ -182,7 +186,7 @@ def _image(values: np.ndarray, shape: Any) -> np.ndarray | None:
     return np.ascontiguousarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0))
 
 
-def _words(dataset: Any, *names: str) -> dict[int, str]:
+def _words(dataset: DataIterator, *names: str) -> dict[int, str]:
     """Words of a data set of texts by their numbers, from the first of its attributes ``names``; empty for others."""
     for name in names:
         found = getattr(dataset, name, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from neonlike.errors import NeonlikeError
 from neonlike.layers.container import LayerContainer
 from neonlike.models import graph
 from neonlike.models.explain import rows
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.distributed.ranks import Ranks
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -73,7 +78,7 @@ class RunCallback(Callback):
         if loss is not None and self._results is not None:
             loss.seen = self._results.see
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Record the facts and the network, and create the datasets of the rates.
 
         Parameters
@@ -89,7 +94,7 @@ class RunCallback(Callback):
         self._sampler.stop()
         self._sampler, self._is_sampled = StepSampler(), False
 
-    def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_begin(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Record the rates, and forget the results of the last evaluation.
 
         Parameters
@@ -103,7 +108,7 @@ class RunCallback(Callback):
         if self._results is not None:
             self._results.restart()
 
-    def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_begin(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Measure the layers in a minibatch that is sampled.
 
         Parameters
@@ -113,7 +118,7 @@ class RunCallback(Callback):
         """
         self._sampler.begin(model)
 
-    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+    def on_minibatch_end(self, callback_data: Records, model: Model, epoch: int, minibatch: int) -> None:
         """Leave the layers as they were.
 
         Parameters
@@ -123,7 +128,7 @@ class RunCallback(Callback):
         """
         self._sampler.stop()
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Record the results of the epoch's evaluation, and the sampled times.
 
         Parameters
@@ -141,7 +146,7 @@ class RunCallback(Callback):
         """Stop measuring, and leave the layers as they were."""
         self._sampler.stop()
 
-    def record_kernels(self, callback_data: Any, model: Any) -> None:
+    def record_kernels(self, callback_data: Records, model: Model) -> None:
         """Record the report of bench mode, if it is on."""
         if model.be.bench is not None and model.be.ranks.rank == 0:
             set_text(callback_data, BENCH, model.be.bench_report("json"))
@@ -155,7 +160,7 @@ def _dot(network: LayerContainer) -> str:
         return ""
 
 
-def _store_results(callback_data: Any, results: Results, ranks: Any, epoch: int) -> None:
+def _store_results(callback_data: Records, results: Results, ranks: Ranks, epoch: int) -> None:
     """Replace the results of an earlier epoch; all ranks have to call this."""
     counts, wrong, why = results.told(ranks)
     for path in (CONFUSION, IMAGES):

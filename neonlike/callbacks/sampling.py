@@ -5,7 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.models.model import Model
 
 SAMPLED = (2, 3, 4)
 """Minibatches of a training that are sampled, counted from 1: the first compiles, the fifth may be replayed."""
@@ -32,7 +36,7 @@ class StepSampler:
         self._wrapped: list[Any] = []
         self._minibatch = 0
 
-    def begin(self, model: Any) -> None:
+    def begin(self, model: Model) -> None:
         """Count a minibatch, and measure the layers in it if it is to be sampled."""
         self._minibatch += 1
         if self._minibatch not in SAMPLED:
@@ -52,7 +56,7 @@ class StepSampler:
             layer = self._wrapped.pop()
             del layer.fprop, layer.bprop
 
-    def _measured(self, be: Any, layer: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _measured(self, be: Backend, layer: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         key = (layer, name)
         start, end = be.init_mark(), be.init_mark()
 

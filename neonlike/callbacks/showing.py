@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from neonlike.checks import brief
 from neonlike.data.ticker import Ticker
 from neonlike.errors import ArgumentError
 from neonlike.models.evaluation import summed
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -60,7 +65,9 @@ class MultiLabelStatsCallback(Callback):
     [Precision: 0%, Recall: 0%] -> dog
     """
 
-    def __init__(self, eval_set: Any, labels: Sequence[str], metric: Any, epoch_freq: Frequency = 1) -> None:
+    def __init__(
+        self, eval_set: DataIterator, labels: Sequence[str], metric: Any, epoch_freq: Frequency = 1
+    ) -> None:
         super().__init__(epoch_freq=epoch_freq)
         if isinstance(metric, type) or not hasattr(metric, "metric_names") or not hasattr(metric, "outputs"):
             raise ArgumentError(
@@ -75,7 +82,7 @@ class MultiLabelStatsCallback(Callback):
             )
         self.eval_set, self.labels, self.metric = eval_set, labels, metric
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Evaluate and print a line per label.
 
         Parameters
@@ -89,7 +96,7 @@ class MultiLabelStatsCallback(Callback):
             sys.stdout.write(f"[{text}] -> {label}\n")
         sys.stdout.flush()
 
-    def _by_label(self, model: Any) -> np.ndarray:
+    def _by_label(self, model: Model) -> np.ndarray:
         """Evaluate the metric per label: from counts over the data set, or as a mean over samples."""
         by_class = getattr(self.metric, "by_class", None)
 
@@ -132,7 +139,7 @@ class WatchTickerCallback(Callback):
     True
     """
 
-    def __init__(self, model: Any, valid_set: Any, epoch_freq: Frequency = 1) -> None:
+    def __init__(self, model: Model, valid_set: DataIterator, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
         if not isinstance(valid_set, Ticker):
             raise ArgumentError(
@@ -140,7 +147,7 @@ class WatchTickerCallback(Callback):
             )
         self.model, self.valid_set = None, valid_set
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Print the steps of a sequence as columns, up to its last.
 
         Parameters

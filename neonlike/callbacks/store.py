@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
 from neonlike.optree.dtypes import BFLOAT16, bfloat16
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.persist import ensure_dirs_exist, expand
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
 
 MARKERS = "time_markers/minibatch"
 """Dataset with the cumulative number of minibatches at the end of each epoch."""
@@ -242,7 +245,12 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
 
 
 def new_dataset(
-    store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", unknown: float | None = None, **attrs: Any
+    store: Records,
+    path: str,
+    shape: tuple[int, ...],
+    dtype: Any = "float32",
+    unknown: float | None = None,
+    **attrs: Any,
 ) -> Any:
     """Create a dataset with attributes; one from an earlier training is enlarged and keeps its values.
 
@@ -275,7 +283,7 @@ def new_dataset(
 
 
 def epoch_dataset(
-    store: Any,
+    store: Records,
     path: str,
     epochs: Sequence[int],
     epoch_freq: Any,
@@ -364,7 +372,7 @@ class Steps:
         self._dataset.write(self._in_memory, self._in_file, self._step, self._type)
 
 
-def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def records(store: Records, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Map each dataset of numbers of a store by its path, except for the groups ``without``.
 
     Texts, which callbacks of a program may record, are not resumed and stay where they are.
@@ -383,7 +391,7 @@ def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     return found
 
 
-def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
+def restore(store: Records, saved: dict[str, np.ndarray]) -> None:
     """Write the result of :func:`records` into datasets of the same paths, as far as they reach; by epoch if listed."""
     for path, values in saved.items():
         if path not in store or not isinstance(values, np.ndarray) or path.startswith(EPOCHS):
@@ -399,14 +407,14 @@ def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
             dataset[common] = values[(*common, ...)]
 
 
-def set_text(store: Any, path: str, text: str) -> None:
+def set_text(store: Records, path: str, text: str) -> None:
     """Store a text, in place of an earlier one."""
     if path in store:
         del store[path]
     store.create_dataset(path, data=np.frombuffer(text.encode(), np.uint8))
 
 
-def get_text(store: Any, path: str) -> str:
+def get_text(store: Records, path: str) -> str:
     """The text stored by :func:`set_text`; empty if there is none."""
     found = store.get(path)
     return "" if found is None else np.asarray(found[...]).tobytes().decode()
@@ -417,6 +425,6 @@ def means_minibatches(time_markers: Any) -> bool:
     return time_markers in ("minibatch", b"minibatch")
 
 
-def first_minibatch(store: Any, epoch: int) -> int:
+def first_minibatch(store: Records, epoch: int) -> int:
     """Number of minibatches in all epochs before ``epoch``."""
     return int(store[MARKERS][epoch - 1]) if epoch > 0 else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from neonlike.callbacks.store import MARKERS, first_minibatch, means_minibatches
 from neonlike.distributed.first import by_first
 from neonlike.errors import MissingExtra
 from neonlike.util.persist import expand
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Record, Records
+    from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -74,7 +78,7 @@ class TensorBoardCallback(Callback):
         self._make = tensorboardX.SummaryWriter
         self._writer: Any = None
 
-    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+    def on_train_begin(self, callback_data: Records, model: Model, epochs: int) -> None:
         """Open the files; steps of an earlier training from here on are dropped.
 
         Parameters
@@ -96,7 +100,7 @@ class TensorBoardCallback(Callback):
 
         by_first(open_writer)
 
-    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def on_epoch_end(self, callback_data: Records, model: Model, epoch: int) -> None:
         """Write the values of the epoch.
 
         Parameters
@@ -106,7 +110,7 @@ class TensorBoardCallback(Callback):
         """
         by_first(lambda: self._write(callback_data, model, epoch))
 
-    def on_train_end(self, callback_data: Any, model: Any) -> None:
+    def on_train_end(self, callback_data: Records, model: Model) -> None:
         """Close the files."""
         by_first(self.close)
 
@@ -116,7 +120,7 @@ class TensorBoardCallback(Callback):
             self._writer.close()
         self._writer = None
 
-    def _write(self, callback_data: Any, model: Any, epoch: int) -> None:
+    def _write(self, callback_data: Records, model: Model, epoch: int) -> None:
         writer = self._writer
         first, last = first_minibatch(callback_data, epoch), int(callback_data[MARKERS][epoch])
         for group in ("cost", "multicost", "metrics"):
@@ -139,12 +143,12 @@ class TensorBoardCallback(Callback):
             self._writer.add_histogram(tag, values, step)
 
 
-def _values(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
+def _values(dataset: Record, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
     """Minibatch number and value of what a dataset of single numbers has for an epoch, if it is finite."""
     return [(step, value) for step, value in _recorded(dataset, epoch, first, last) if math.isfinite(value)]
 
 
-def _recorded(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
+def _recorded(dataset: Record, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
     if dataset.ndim != 1:
         return []
     if means_minibatches(dataset.attrs.get("time_markers")):

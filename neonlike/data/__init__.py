@@ -7,7 +7,7 @@ from neonlike.data.image import CIFAR10, DUMMY, MNIST, Digits
 from neonlike.data.imagecaption import Coco, Flickr8k, Flickr30k, ImageCaption, ImageCaptionTest
 from neonlike.data.imagefolder import ImageFolder
 from neonlike.data.prefetch import Prefetch
-from neonlike.data.protocol import DamagedData, HostIterator, MissingData
+from neonlike.data.protocol import DamagedData, DataIterator, HostIterator, MissingData
 from neonlike.data.questionanswer import BABI, QA
 from neonlike.data.text import IMDB, PTB, SICK, HutterPrize, Shakespeare, Text, TextNMT
 from neonlike.data.ticker import CopyTask, PrioritySortTask, RepeatCopyTask, Task, Ticker
@@ -25,6 +25,7 @@ __all__ = [
     "Coco",
     "CopyTask",
     "DamagedData",
+    "DataIterator",
     "Dataset",
     "Digits",
     "Flickr8k",

@@ -17,7 +17,7 @@ import numpy as np
 
 from neonlike.data.datasets import Dataset, unpack
 from neonlike.data.drawing import DrawsEachEpoch
-from neonlike.data.protocol import ArrayShapeError, Batches, DamagedData, HostIterator, MissingData, columns
+from neonlike.data.protocol import ArrayShapeError, Batches, DamagedData, HostIterator, MissingData, Predictor, columns
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
 from neonlike.optree.functions import onehot
@@ -288,7 +288,7 @@ class ImageCaptionTest(_Captions):
         self.dev_sentence.fill(0)
         return (self.dev_image, self.dev_sentence), sentences
 
-    def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
+    def predict(self, model: Predictor) -> tuple[list[str], list[list[str]]]:
         """Describe each image with the likeliest word at each step; several ranks tell each other their sentences.
 
         Parameters
@@ -309,7 +309,7 @@ class ImageCaptionTest(_Captions):
         found = [pair for parts in zip(*by_rank, strict=True) for part in parts for pair in part]
         return [sentence for sentence, _ in found], [references for _, references in found]
 
-    def _describe(self, model: Any, inputs: Any) -> np.ndarray:
+    def _describe(self, model: Predictor, inputs: Any) -> np.ndarray:
         """Word numbers ``(N, T)`` for a batch."""
         bsz = self.be.bsz
         numbers = np.full((self.max_sentence_length, bsz), -1, np.int32)

@@ -55,7 +55,7 @@ class Prefetch(NervanaDataIterator):
 
     from_description = False
 
-    def __init__(self, iterator: Any, depth: int = 2, name: str | None = None) -> None:
+    def __init__(self, iterator: HostIterator, depth: int = 2, name: str | None = None) -> None:
         super().__init__(name=name)
         if not isinstance(iterator, HostIterator):
             raise ArgumentTypeError(

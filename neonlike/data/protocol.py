@@ -9,7 +9,7 @@ each rank reads and yields its columns alone, ``be.own_columns``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,86 @@ class Batches(int):
     def __call__(self) -> int:
         """The number."""
         return int(self)
+
+
+Shape = int | tuple[Any, ...] | list[Any]
+"""Shape of a sample without the batch: a number of features, sizes of axes such as (C, H, W), or a list of shapes."""
+
+
+class DataIterator(Protocol):
+    """The attributes that a model reads of data, for training and for evaluation.
+
+    Any class that has them will do: it need not derive from this one, which type checkers look at and nothing else.
+    :class:`NervanaDataIterator` is a base class that has more.
+
+    Some attributes are used if a class has them: ``masked_to``, the number of samples that count if an epoch has fewer
+    than a batch; ``progress()``, ``set_progress(saved)`` and ``data_id()``, to resume a training; and ``shares``, which
+    tells whether several ranks share each batch.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import DataIterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Squares:
+    ...     shape, ndata, nbatches = 1, 4, 2
+    ...     def reset(self):
+    ...         pass
+    ...     def __iter__(self):
+    ...         for start in (0, 2):
+    ...             x = be.array([[start, start + 1]])
+    ...             yield x, x * x
+    >>> data: DataIterator = Squares()
+    >>> [t.tolist() for x, t in data]
+    [[[0.0, 1.0]], [[4.0, 9.0]]]
+    """
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of a sample of the inputs: features, ``(C, H, W)`` or ``(features, steps)``; a list for several inputs.
+
+        The network is configured for it.
+        """
+        ...
+
+    @property
+    def ndata(self) -> int:
+        """Number of samples, of all ranks together."""
+        ...
+
+    @property
+    def nbatches(self) -> int:
+        """Number of batches of the coming epoch, the same on all ranks."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of an epoch as pairs ``(inputs, targets)``.
+
+        Inputs are a tensor ``(features, N)``, or ``(features, steps*N)`` for sequences; targets one of the shape that
+        the cost takes, such as the network's outputs ``(nout, N)``. Lists of tensors are for several inputs or outputs.
+        The buffers may be used again for the next batch.
+        """
+        ...
+
+    def reset(self) -> Any:
+        """Restart at the first sample; evaluations begin with it."""
+        ...
+
+
+class Predictor(Protocol):
+    """A model, as far as data that predict with it need one. :class:`~neonlike.models.Model` implements it."""
+
+    def fprop(self, x: Any, /, inference: bool) -> Any:
+        """Outputs for a batch of inputs ``(features, N)``.
+
+        Parameters
+        ----------
+        x : Tensor, or list of Tensor
+            Inputs.
+        inference : bool
+            True outside of training.
+        """
+        ...
 
 
 class NervanaDataIterator(NervanaObject):

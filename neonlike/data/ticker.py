@@ -344,7 +344,7 @@ class Ticker(NervanaDataIterator):
     ((4, 16), (2, 16), (2, 16))
     """
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__()
         if not all(hasattr(task, name) for name in ("nin", "nout", "time_steps_max", "synthesize")):
             raise ArgumentTypeError(f"Ticker: task must be a task, such as CopyTask(10, 8), got {shown(task)}")

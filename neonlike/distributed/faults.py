@@ -13,10 +13,13 @@ import threading
 import time
 import traceback
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.distributed.waiting import RULE, Call, Left, Standstill, place_of
 from neonlike.errors import RankError
+
+if TYPE_CHECKING:
+    from neonlike.distributed.mpi import MpiRanks
 
 POLL_S = 0.5
 """Seconds between two looks for ranks that have left, or wait for each other."""
@@ -71,7 +74,7 @@ class Watch:
         Whether this ends MPI when the program of this rank has ended.
     """
 
-    def __init__(self, ranks: Any, mpi: Any, ends: bool) -> None:
+    def __init__(self, ranks: MpiRanks, mpi: Any, ends: bool) -> None:
         self._ranks, self._mpi, self._ends = ranks, mpi, ends
         self._comm = mpi.COMM_WORLD.Dup()
         self._process = os.getpid()
@@ -171,7 +174,7 @@ class Watch:
         self._ranks.abort(1)
 
 
-def watch(ranks: Any, mpi: Any, ends: bool) -> None:
+def watch(ranks: MpiRanks, mpi: Any, ends: bool) -> None:
     """Watch ``ranks`` to the end of the process, which ``ends`` MPI or leaves that to others.
 
     Parameters

@@ -7,13 +7,16 @@ large ones to 16 bits (:mod:`.compression`): small ones have few bytes, and thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neonlike.distributed.compression import CompressedSum, message_dtype
 from neonlike.distributed.ranks import Ranks
+
+if TYPE_CHECKING:
+    from neonlike.distributed.links import Links
 
 LARGE_BYTES = 64 << 10
 """Bytes from which a tensor is a message of its own: to copy it would take longer than another message."""
@@ -69,7 +72,7 @@ class RankSum:
             if not tensor.live_host:
                 tensor.set(array)
 
-    def _reduce_linked(self, links: Any) -> None:
+    def _reduce_linked(self, links: Links) -> None:
         """Sum the tensors of linked devices."""
         converted = [(one, sent) for one, sent in zip(self._linked, self._linked_sent) if sent is not one]
         for one, sent in converted:

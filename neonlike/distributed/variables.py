@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,21 @@ from neonlike.distributed.gradients import RankSum
 from neonlike.errors import ArgumentError
 
 
-def average_gradients(parameters: Sequence[Any]) -> None:
+class TrainedVariable(Protocol):
+    """A parameter of a program. :class:`neonlike.autograd.Variable` implements it."""
+
+    @property
+    def value(self) -> Any:
+        """Its tensor, which an optimizer updates."""
+        ...
+
+    @property
+    def partial_derivative(self) -> Any:
+        """Tensor of its derivative, in the shape of ``value``; None before a backward pass."""
+        ...
+
+
+def average_gradients(parameters: Sequence[TrainedVariable]) -> None:
     """Replace the derivatives of ``parameters`` by their means over all ranks, in place.
 
     Call it on every rank after ``backprop`` and before the parameters are updated. A process alone changes nothing.
@@ -86,7 +100,7 @@ class Synchronised:
     ([[2.0], [2.0]], 3.0)
     """
 
-    def __init__(self, parameters: Sequence[Any]) -> None:
+    def __init__(self, parameters: Sequence[TrainedVariable]) -> None:
         self.parameters = list(parameters)
         if not self.parameters:
             raise ArgumentError("Synchronised: there are no parameters; give those that are trained")

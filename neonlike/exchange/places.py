@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from neonlike.exchange.differences import Differences, Shape
 from neonlike.layers.container import LayerContainer
 from neonlike.layers.core.parameter import StoredLayer
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
+
 Arrays = dict[str, np.ndarray]
 
 
-def leaves(network: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(network: LayerContainer, path: str = "") -> Iterator[tuple[str, Layer]]:
     """Yield the place and the object of each layer that is no container.
 
     ``"2.0.1"`` is the place of layer 1 of layer 0 of layer 2.
@@ -27,12 +30,12 @@ def leaves(network: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield here, layer
 
 
-def stored(network: Any) -> Iterator[tuple[str, Any]]:
+def stored(network: LayerContainer) -> Iterator[tuple[str, StoredLayer]]:
     """Yield the place and the object of each layer with parameters."""
     return ((path, layer) for path, layer in leaves(network) if isinstance(layer, StoredLayer))
 
 
-def arrays_of(network: Any) -> Arrays:
+def arrays_of(network: LayerContainer) -> Arrays:
     """The parameters and running statistics of a network on the host, by their stable names."""
     found = {}
     for path, layer in stored(network):
@@ -41,7 +44,7 @@ def arrays_of(network: Any) -> Arrays:
     return found
 
 
-def differences(network: Any, given: dict[str, Shape]) -> Differences:
+def differences(network: LayerContainer, given: dict[str, Shape]) -> Differences:
     """Compare the names and shapes of a file with the parameters of a network that is set up."""
     wanted: dict[str, Shape | None] = {}
     optional = set()
@@ -55,9 +58,9 @@ def differences(network: Any, given: dict[str, Shape]) -> Differences:
     return Differences.between(given, wanted, frozenset(optional))
 
 
-def load(network: Any, arrays: Arrays) -> None:
+def load(network: LayerContainer, arrays: Arrays) -> None:
     """Set the parameters that ``arrays`` names, all of which fit; nothing is changed if a value cannot be used."""
-    by_layer: list[tuple[Any, Arrays]] = []
+    by_layer: list[tuple[StoredLayer, Arrays]] = []
     for path, layer in stored(network):
         names = [name for name in layer.loaded_names() if f"{path}.{name}" in arrays]
         if names:
@@ -65,7 +68,7 @@ def load(network: Any, arrays: Arrays) -> None:
     assign(by_layer)
 
 
-def assign(by_layer: list[tuple[Any, Arrays]]) -> None:
+def assign(by_layer: Sequence[tuple[StoredLayer, Arrays]]) -> None:
     """Set parameters of layers, after all have been checked."""
     described = [(layer, {"params": {name: _as(layer, name, value) for name, value in arrays.items()}})
                  for layer, arrays in by_layer]  # fmt: skip
@@ -75,7 +78,7 @@ def assign(by_layer: list[tuple[Any, Arrays]]) -> None:
         layer.set_params(entry)
 
 
-def _as(layer: Any, name: str, value: np.ndarray) -> np.ndarray:
+def _as(layer: StoredLayer, name: str, value: np.ndarray) -> np.ndarray:
     """The value in the dtype of the layer's parameter."""
     present = getattr(layer, name, None)
     dtype = layer.stored_dtype(name) if present is None else present.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from neonlike.exchange.torch_layers import Translation, translation_of
 from neonlike.exchange.units import Unit, units
 from neonlike.exchange.weights import require_set_up
 
+if TYPE_CHECKING:
+    from neonlike.exchange.protocol import ExchangedModel
+
 LEVEL = re.compile(r"((?:weight|bias)_(?:ih|hh|hr)_l)(\d+)((?:_reverse)?)")
 """A parameter of a level of a stack of recurrent layers."""
 OUT = "out_proj"
 """The module within an attention of PyTorch."""
 
 
-def load_torch(model: Any, weights: Any, names: Any, eps: float | None) -> None:
+def load_torch(model: ExchangedModel, weights: Any, names: Any, eps: float | None) -> None:
     """See :meth:`Model.load_torch`."""
     require_set_up(model, "load_torch")
     modules = modules_of(_state_of(weights, names))
@@ -42,7 +45,7 @@ def load_torch(model: Any, weights: Any, names: Any, eps: float | None) -> None:
         setattr(layer, attribute, number)
 
 
-def to_torch(model: Any, names: Any) -> Arrays:
+def to_torch(model: ExchangedModel, names: Any) -> Arrays:
     """See :meth:`Model.to_torch`."""
     require_set_up(model, "to_torch")
     found: Arrays = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neonlike.exchange.places import leaves
 from neonlike.layers.core.bias import Bias
@@ -11,6 +11,10 @@ from neonlike.layers.dense.linear import Linear
 from neonlike.layers.images.convolution import Convolution, Convolution_bias
 from neonlike.layers.images.deconvolution import Deconvolution
 from neonlike.layers.images.depthwise import DepthwiseConvolution
+
+if TYPE_CHECKING:
+    from neonlike.layers.container import LayerContainer
+    from neonlike.layers.core.base import Layer
 
 TAKES_BIAS = (Linear, Convolution, DepthwiseConvolution, Deconvolution)
 """Layers whose bias is a layer of its own behind them."""
@@ -29,20 +33,20 @@ class Unit(NamedTuple):
 
     path: str
     layer: Any
-    bias: Any
+    bias: Bias | None
 
     @property
-    def bias_parameter(self) -> tuple[Any, str] | None:
+    def bias_parameter(self) -> tuple[Layer, str] | None:
         """Layer and name of the bias; None without one."""
         if self.bias is not None:
             return self.bias, "W"
         return (self.layer, "weight_bias") if isinstance(self.layer, Convolution_bias) else None
 
 
-def units(network: Any) -> list[Unit]:
+def units(network: LayerContainer) -> list[Unit]:
     """The units of a network, in the order of the forward pass."""
     found: list[Unit] = []
-    before: Any = None
+    before: Layer | None = None
     for path, layer in leaves(network):
         if isinstance(layer, Bias) and before is not None and type(before) in TAKES_BIAS and layer.prev_layer is before:
             found[-1] = found[-1]._replace(bias=layer)

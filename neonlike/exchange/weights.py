@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, ShapeError
@@ -13,18 +13,21 @@ from neonlike.exchange.places import arrays_of, differences, load
 from neonlike.layers.core.base import plain_shape
 from neonlike.version import __version__
 
+if TYPE_CHECKING:
+    from neonlike.exchange.protocol import ExchangedModel
+
 LIBRARY, INPUT_SHAPE = "neonlike", "input_shape"
 """Keys of a file's texts: the version of this library, and the shape of a sample as JSON."""
 
 
-def save(model: Any, path: Any) -> None:
+def save(model: ExchangedModel, path: Any) -> None:
     """See :meth:`Model.save_safetensors`."""
     require_set_up(model, "save_safetensors")
     metadata = {LIBRARY: __version__, INPUT_SHAPE: json.dumps(model.layers.in_shape)}
     by_first(lambda: tensorfile.write(path, arrays_of(model.layers), metadata))
 
 
-def restore(model: Any, path: Any, strict: bool) -> Differences:
+def restore(model: ExchangedModel, path: Any, strict: bool) -> Differences:
     """See :meth:`Model.load_safetensors`."""
     model.check_backend("load_safetensors")
     arrays, metadata = tensorfile.read(path, "load_safetensors")
@@ -52,7 +55,7 @@ def _require_none(found: Differences, path: Any, done: str) -> None:
         )
 
 
-def require_set_up(model: Any, operation: str) -> None:
+def require_set_up(model: ExchangedModel, operation: str) -> None:
     """Raise ArgumentError unless the model has parameters."""
     model.check_backend(operation)
     if not model.initialized:
@@ -62,7 +65,7 @@ def require_set_up(model: Any, operation: str) -> None:
         )
 
 
-def _set_up(model: Any, path: Any, told: str | None) -> None:
+def _set_up(model: ExchangedModel, path: Any, told: str | None) -> None:
     """Initialize a model for the input shape that a file names."""
     try:
         shape = json.loads(told or "")

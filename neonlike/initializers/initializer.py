@@ -7,13 +7,25 @@ dimension of the former and the first of the latter (``local=True``).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, NotDefined, ShapeError
 from neonlike.nervanaobject import Description, NervanaObject
+
+
+class Fills(Protocol):
+    """An object that fills a parameter. :class:`Initializer` is a base class that has more."""
+
+    def fill(self, param: Tensor, /) -> Any:
+        """Write the initial values into ``param``, of any shape, in place."""
+        ...
+
+
+Init: TypeAlias = Fills | Tensor | np.ndarray
+"""What layers take as ``init``: an initializer, or values of the parameter's shape."""
 
 
 class Initializer(NervanaObject):

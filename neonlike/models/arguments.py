@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from neonlike.logger import logger
 from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optree.dialect import is_neon
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.models.protocol import TrainedModel
+    from neonlike.optimizers.base import Optimizer
 
 DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
@@ -32,6 +37,12 @@ def _nothing(*_: Any) -> None:
     """Do nothing."""
 
 
+def call_if_there(owner: Any, method: str, *given: Any) -> None:
+    """Call a method that classes of users may leave out."""
+    if hasattr(owner, method):
+        getattr(owner, method)(*given)
+
+
 def as_list(given: Any) -> list[Any]:
     """Return a list of layers; a single layer becomes a list of one."""
     if isinstance(given, Iterable) and not isinstance(given, np.ndarray):
@@ -47,7 +58,7 @@ def check_no_dataset(dataset: Any) -> None:
         logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
 
 
-def check_layers(model: Any) -> None:
+def check_layers(model: TrainedModel) -> None:
     """Raise if a layer appears twice in a network; neon's dialect, which accepted it, warns instead."""
     seen: set[int] = set()
     for layer in model.layers.layers_fprop():
@@ -62,7 +73,7 @@ def check_layers(model: Any) -> None:
         seen.add(id(layer))
 
 
-def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
+def warn_of_unused_keys(model: TrainedModel, optimizer: Optimizer) -> None:
     """Warn about keys of a MultiOptimizer that match neither a layer's name nor a trained layer's class."""
     if isinstance(optimizer, GradientAccumulation):
         optimizer = optimizer.optimizer
@@ -97,7 +108,7 @@ def require(value: Any, attributes: tuple[str, ...], argument: str, example: str
         raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")
 
 
-def check_input_shape(model: Any, dataset: Any) -> None:
+def check_input_shape(model: TrainedModel, dataset: ShapeSource) -> None:
     """Raise if a dataset or shape differs from the input shape that ``model`` was set up for."""
     shape, known = model.layers.data_shape(dataset), model.layers.in_shape
     if isinstance(shape, int | tuple | list) and _sizes(plain_shape(shape)) != _sizes(known):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonlike.backends.tensor import Tensor
 from neonlike.logger import logger
 
+if TYPE_CHECKING:
+    from neonlike.models.protocol import Hooks, TrainedModel
+
 __all__ = ["met"]
 
 
-def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> bool:
+def met(model: TrainedModel, epoch: int, minibatch: int, inputs: Any, callbacks: Hooks) -> bool:
     """Report the first nan or infinite cost of a training; return whether the training ends now.
 
     With ``Callbacks(stop_on_nan=True)`` it ends before the end of the epoch, so that files saved by callbacks still
@@ -48,7 +51,7 @@ def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> 
     return stops
 
 
-def _where(model: Any, inputs: Any) -> str:
+def _where(model: TrainedModel, inputs: Any) -> str:
     """Name the first non-finite outputs of the forward pass, for the message."""
     if not all(map(_is_finite, _tensors(inputs))):
         return "the inputs of the network are not all finite"

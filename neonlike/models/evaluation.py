@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,12 @@ from neonlike.models.statistics import average_statistics
 from neonlike.optree import dialect
 from neonlike.optree.values import values
 
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.protocol import TrainedModel
 
-def shares(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
+
+def shares(model: TrainedModel, dataset: DataIterator) -> Iterator[tuple[Any, Any, int, int]]:
     """Yield this rank's share of each batch of a data set, from its start; all ranks have to go through it.
 
     The last batch may be padded, by samples from the start of the data. A share of padding alone is left out.
@@ -51,7 +55,9 @@ Seen = Callable[[Any, Any, Any, int, int], None]
 """Gets inputs, outputs, targets, number of samples without padding, and number of time steps of a batch."""
 
 
-def predictions(model: Any, dataset: Any, seen: Seen | None = None) -> Iterator[tuple[Any, Any, int, int]]:
+def predictions(
+    model: TrainedModel, dataset: DataIterator, seen: Seen | None = None
+) -> Iterator[tuple[Any, Any, int, int]]:
     """Yield inference outputs of ``model`` for this rank's share of each batch of a data set, from its start.
 
     A batch may have fewer columns than the backend's batch size: the last batch of an iterator without padding.
@@ -93,7 +99,11 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
 
 
 def summed(
-    who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any], seen: Seen | None = None
+    who: str,
+    model: TrainedModel,
+    dataset: DataIterator,
+    measured: Callable[[Any, Any, int, int], Any],
+    seen: Seen | None = None,
 ) -> tuple[Any, int]:
     """Sum ``measured`` over the batches of a data set and all ranks; return the sum and the number of samples.
 
@@ -127,7 +137,7 @@ def summed(
     return total, samples
 
 
-def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
+def average(model: TrainedModel, dataset: DataIterator, metric: Any) -> np.ndarray:
     """Value of a metric over all samples: float32, one number per metric name.
 
     It is the mean over samples, or computed from summed counts if the metric accumulates counts.
@@ -157,7 +167,7 @@ def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
     return values(np.asarray(found).astype(np.float32))
 
 
-def outputs(model: Any, dataset: Any) -> np.ndarray:
+def outputs(model: TrainedModel, dataset: DataIterator) -> np.ndarray:
     """Outputs of ``model`` for all samples, ``(ndata, nout)`` or ``(ndata, steps, nout)``."""
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
     model.initialize(dataset)
@@ -170,7 +180,7 @@ def outputs(model: Any, dataset: Any) -> np.ndarray:
     return _of_all_ranks(f"{model.name}.get_outputs", model, dataset, batches)
 
 
-def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) -> np.ndarray:
+def outputs_beam(model: TrainedModel, dataset: DataIterator, num_beams: int, steps: int | None) -> np.ndarray:
     """See :meth:`Model.get_outputs_beam`.
 
     Parameters
@@ -189,7 +199,7 @@ def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) ->
     return words[:, :, np.newaxis] if dialect.is_neon() else words
 
 
-def _of_all_ranks(who: str, model: Any, dataset: Any, batches: list[np.ndarray]) -> np.ndarray:
+def _of_all_ranks(who: str, model: TrainedModel, dataset: DataIterator, batches: list[np.ndarray]) -> np.ndarray:
     """The samples of all ranks in the order of the data set, from each rank's shares of the batches.
 
     Raises

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +13,17 @@ from neonlike.exchange import Differences
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
 
+if TYPE_CHECKING:
+    from neonlike.exchange.protocol import ExchangedModel
+    from neonlike.models.protocol import TrainedModel
+
 __all__ = ["Exchanged"]
 
 
 class Exchanged(NervanaObject):
     """A mixin with a model's methods for files and weights of other libraries; see docs/exchange.md."""
 
-    def save_safetensors(self, path: Any) -> None:
+    def save_safetensors(self: TrainedModel, path: Any) -> None:
         """Save the parameters and running statistics to a file of the safetensors format.
 
         An existing file is replaced only after the new one is complete. All ranks have to call this; rank 0 writes.
@@ -60,7 +64,7 @@ class Exchanged(NervanaObject):
         complete(self)
         weights.save(self, path)
 
-    def load_safetensors(self, path: Any, strict: bool = True) -> Differences:
+    def load_safetensors(self: ExchangedModel, path: Any, strict: bool = True) -> Differences:
         """Load parameters and running statistics from a file of the safetensors format.
 
         Everything is checked before anything is changed. A model that is not initialized is initialized for the input
@@ -93,7 +97,7 @@ class Exchanged(NervanaObject):
 
         return weights.restore(self, path, strict)
 
-    def load_torch(self, weights: Any, names: Any = None, eps: float | None = 1e-5) -> None:
+    def load_torch(self: ExchangedModel, weights: Any, names: Any = None, eps: float | None = 1e-5) -> None:
         """Load the weights of a PyTorch model of the same architecture.
 
         Layouts are changed as far as needed. Everything is checked before anything is changed.
@@ -134,7 +138,7 @@ class Exchanged(NervanaObject):
 
         torch_weights.load_torch(self, weights, names, eps)
 
-    def to_torch(self, names: Any = None) -> dict[str, np.ndarray]:
+    def to_torch(self: TrainedModel, names: Any = None) -> dict[str, np.ndarray]:
         """Return the weights as a ``state_dict`` of arrays, for a PyTorch model of the same architecture.
 
         All ranks have to call this.
@@ -172,7 +176,7 @@ class Exchanged(NervanaObject):
         complete(self)
         return torch_weights.to_torch(self, names)
 
-    def to_onnx(self, path: Any, batch_size: int | None = None) -> None:
+    def to_onnx(self: TrainedModel, path: Any, batch_size: int | None = None) -> None:
         """Save the model as an ONNX file that computes what ``fprop(x, inference=True)`` does.
 
         Inputs and outputs have the samples first: ``(N, features)``, ``(N, C, H, W)``, and ``(N, steps, features)`` for

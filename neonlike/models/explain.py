@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.errors import ArgumentError
 from neonlike.layers.container import LayerContainer
 from neonlike.markup import Explanation, Table
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 INDENT = "\N{NO-BREAK SPACE}" * 2
 """Before the name of a layer in a table, for each container around it."""
@@ -45,7 +48,7 @@ class LayerRow:
     joined_to: str
 
 
-def explain(network: Any, more: Sequence[str] = ()) -> Explanation:
+def explain(network: LayerContainer, more: Sequence[str] = ()) -> Explanation:
     """Describe each layer in a line: shapes, work taken over from other layers, and work left to others.
 
     Parameters
@@ -72,7 +75,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return name, row["kind"], row["inputs"], row["outputs"], parameters, notes
 
 
-def rows(network: Any) -> list[LayerRow]:
+def rows(network: LayerContainer) -> list[LayerRow]:
     """The layers and containers of a network, in the order of the forward pass.
 
     Raises
@@ -84,7 +87,7 @@ def rows(network: Any) -> list[LayerRow]:
     return list(_rows(network, 0))
 
 
-def require_shapes(network: Any) -> None:
+def require_shapes(network: LayerContainer) -> None:
     """Raise ArgumentError if the network's shapes are not known yet."""
     if network.in_shape is None:
         raise ArgumentError(
@@ -93,7 +96,7 @@ def require_shapes(network: Any) -> None:
         )
 
 
-def _rows(layer: Any, level: int) -> Iterator[LayerRow]:
+def _rows(layer: Layer, level: int) -> Iterator[LayerRow]:
     if isinstance(layer, LayerContainer):
         yield LayerRow(level, layer.name, layer.classnm, "", "", 0, [], "")
         for part in layer.layers:
@@ -102,7 +105,7 @@ def _rows(layer: Any, level: int) -> Iterator[LayerRow]:
     yield row_of(layer, level)
 
 
-def row_of(layer: Any, level: int = 0) -> LayerRow:
+def row_of(layer: Layer, level: int = 0) -> LayerRow:
     """The row of a layer that is no container."""
     taker = layer.folded_into
     return LayerRow(
@@ -127,7 +130,7 @@ def _line(row: LayerRow, widths: list[int]) -> str:
     return f"{named}  {row.inputs} -> {row.outputs}{'  | ' + notes if notes else ''}"
 
 
-def _notes(layer: Any) -> list[str]:
+def _notes(layer: Layer) -> list[str]:
     if layer.folded_into is not None:
         return [f"computed by {layer.folded_into.name}"]
     notes: list[str] = layer.notes() if hasattr(layer, "notes") else []
@@ -147,7 +150,7 @@ def _notes(layer: Any) -> list[str]:
     return notes
 
 
-def _factors(layer: Any) -> list[str]:
+def _factors(layer: Layer) -> list[str]:
     """The precision of the layer's products, of both passes together if it is the same."""
     told = [dict.fromkeys(layer.be.factors_of(*one) for one in layer.products(backward)) for backward in (False, True)]
     forward, backward = (" and ".join(filter(None, texts)) for texts in told)

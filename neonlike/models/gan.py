@@ -6,7 +6,8 @@ Source: Goodfellow et al., "Generative adversarial nets" (2014); for the options
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +15,16 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.container import GenerativeAdversarial
 from neonlike.layers.core.base import plain_shape
-from neonlike.layers.core.cost import GeneralizedGANCost
+from neonlike.layers.core.cost import GeneralizedGANCost, NetworkCost
 from neonlike.models.model import Model
-from neonlike.optimizers.base import get_param_list
+from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optree.values import values
+
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.models.protocol import Hooks
+    from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.models.model"
 
@@ -89,12 +96,12 @@ class GAN(Model):
 
     def __init__(
         self,
-        layers: Any,
+        layers: GenerativeAdversarial | str | bytes | os.PathLike[str] | Description,
         noise_dim: Any,
         noise_type: str = "normal",
         weights_only: bool = False,
         name: str = "model",
-        optimizer: Any = None,
+        optimizer: Optimizer | None = None,
         k: int = 1,
         wgan_param_clamp: float | None = None,
         wgan_train_sched: bool = False,
@@ -120,7 +127,7 @@ class GAN(Model):
                 f"GAN: layers must be a GenerativeAdversarial(generator, discriminator), got {layers!r:.80}"
             )
 
-    def initialize(self, dataset: Any, cost: Any = None) -> None:
+    def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
         """Set up both networks for the noise; the generator's output must have the shape of the data.
 
         Parameters
@@ -235,7 +242,7 @@ class GAN(Model):
 
     # -- training ------------------------------------------------------------------------------------------
 
-    def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
+    def _epoch_fit(self, dataset: DataIterator, callbacks: Hooks) -> None:
         self.start_training()
         super()._epoch_fit(dataset, callbacks)
         self.noise_batch = self.fprop_gen(self.z0, inference=True)
@@ -245,7 +252,7 @@ class GAN(Model):
         parts = self.layers.generator, self.layers.discriminator
         self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
 
-    def _train_batch(self, x: Any, t: Any, layers: Any) -> Any:
+    def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         return self.train_minibatch(x)
 
     def train_minibatch(self, x: Any) -> Any:

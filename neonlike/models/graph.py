@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
@@ -17,6 +17,9 @@ from neonlike.models.explain import explain, require_shapes, row_of
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import ensure_dirs_exist, expand
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
+
 INK, GROUND = "#1f2328", "#ffffff"
 """Colours of lines and texts, and of the ground."""
 DRAWN = ("svg", "png", "pdf")
@@ -25,7 +28,7 @@ SECONDS = 60
 """Time that ``dot`` may take."""
 
 
-def plot(network: Any, path: str | os.PathLike[str] | None = None) -> Explanation:
+def plot(network: LayerContainer, path: str | os.PathLike[str] | None = None) -> Explanation:
     """Draw a network; see :meth:`Model.plot`."""
     text = explain(network)
     dot = dot_text(network)
@@ -74,7 +77,7 @@ def draw(dot: str, kind: str = "svg") -> bytes | None:
     return done.stdout
 
 
-def dot_text(network: Any) -> str:
+def dot_text(network: LayerContainer) -> str:
     """The graph in the DOT language: layers with shapes, and those that one call computes in one frame.
 
     Raises
@@ -105,7 +108,7 @@ class _Graph:
         self._lines.append(f"{name} [label={_quoted(label)}, shape={shape}, style={_quoted(style)}]")
         return name
 
-    def add(self, layer: Any, before: list[str]) -> list[str]:
+    def add(self, layer: Layer, before: list[str]) -> list[str]:
         """Add a layer behind the nodes ``before`` and return the nodes of its outputs."""
         if layer.is_branch_node:
             before = self._junctions.setdefault(id(layer), before)
@@ -128,7 +131,7 @@ class _Graph:
         self._link(before, made)
         return [made]
 
-    def _joined(self, layer: Any, ends: list[str]) -> str:
+    def _joined(self, layer: Layer, ends: list[str]) -> str:
         made = self.node(f"{layer.classnm}\n{layer.name}", "ellipse", "solid")
         self._link(ends, made)
         return made

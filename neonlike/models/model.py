@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from neonlike.checks import require_method
 from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
-from neonlike.layers.core.cost import GeneralizedCost
+from neonlike.layers.core.cost import GeneralizedCost, NetworkCost
 from neonlike.markup import Explanation
 from neonlike.models import arguments, divergence, evaluation, graph, quantize, saving, timing, together
-from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
+from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, call_if_there, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
@@ -28,6 +28,13 @@ from neonlike.optimizers.loss_scaling import scaled_errors
 from neonlike.optree import dialect
 from neonlike.optree.values import values
 from neonlike.util.interrupts import InterruptGuard
+
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layers, ShapeSource
+    from neonlike.models.protocol import Hooks
+    from neonlike.nervanaobject import Description
+    from neonlike.transforms.transform import MetricLike
 
 __all__ = ["Model"]
 
@@ -90,14 +97,14 @@ class Model(Saved):
 
     def __init__(
         self,
-        layers: Any,
+        layers: Layers | str | bytes | os.PathLike[str] | Description,
         dataset: Any = None,
         weights_only: bool = False,
         name: str = "model",
-        optimizer: Any = None,
+        optimizer: Optimizer | None = None,
     ) -> None:
         super().__init__(name)
-        self.optimizer = optimizer
+        self.optimizer: Any = optimizer
         self.cost: Any = None
         self.layers: Any = None
         self.epoch_index = 0
@@ -166,7 +173,7 @@ class Model(Saved):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def initialize(self, dataset: Any, cost: Any = None) -> None:
+    def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
         """Configure the network for the data and allocate its buffers; done once.
 
         Parameters
@@ -228,7 +235,10 @@ class Model(Saved):
 
     # -- training ------------------------------------------------------------------------------------------
 
-    def fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: int, callbacks: Any = None) -> None:
+    def fit(
+        self, dataset: DataIterator, cost: NetworkCost, optimizer: Optimizer, num_epochs: int,
+        callbacks: Hooks | None = None,
+    ) -> None:  # fmt: skip
         """Train until ``num_epochs`` epochs are done in all, or a callback sets ``finished``.
 
         With ``--profile`` on the command line (``NeonArgparser``) some minibatches are timed instead.
@@ -256,11 +266,9 @@ class Model(Saved):
         """
         callbacks = NoCallbacks() if callbacks is None else callbacks
         self._check_fit(dataset, cost, optimizer, num_epochs, callbacks)
-        self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
-        self.optimizer = optimizer
+        self.nbatches, self.ndata, self.optimizer = dataset.nbatches, dataset.ndata, optimizer
         self.initialize(dataset, cost)
-        if hasattr(cost, "count_samples"):
-            cost.count_samples(getattr(dataset, "masked_to", None))
+        call_if_there(cost, "count_samples", getattr(dataset, "masked_to", None))
         arguments.warn_of_unused_keys(self, optimizer)
         if timing.wanted is not None:
             timing.profile(self, dataset, timing.wanted)
@@ -291,16 +299,16 @@ class Model(Saved):
                 self.epoch_index += 1
                 self._epoch_is_done = False
             self.progress.end(self)
-            if hasattr(callbacks, "on_fit_exit"):
-                callbacks.on_fit_exit()
+            call_if_there(callbacks, "on_fit_exit")
 
-    def _save_interrupted(self, callbacks: Any) -> None:
+    def _save_interrupted(self, callbacks: Hooks) -> None:
         if self.together:
             self.together.require_all()
-        if hasattr(callbacks, "on_interrupt"):
-            callbacks.on_interrupt()
+        call_if_there(callbacks, "on_interrupt")
 
-    def _check_fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: Any, callbacks: Any) -> None:
+    def _check_fit(
+        self, dataset: DataIterator, cost: NetworkCost, optimizer: Optimizer, num_epochs: Any, callbacks: Hooks
+    ) -> None:
         require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
         require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
         require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
@@ -312,7 +320,7 @@ class Model(Saved):
         quantize.check_trains(self)
         check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
 
-    def _epochs(self, num_epochs: int, dataset: Any, callbacks: Any) -> None:
+    def _epochs(self, num_epochs: int, dataset: DataIterator, callbacks: Hooks) -> None:
         while self.epoch_index < num_epochs and not self.finished:
             self.nbatches = dataset.nbatches
             callbacks.on_epoch_begin(self.epoch_index)
@@ -332,7 +340,7 @@ class Model(Saved):
             self.together.settle()
         self._guard.check()
 
-    def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
+    def _epoch_fit(self, dataset: DataIterator, callbacks: Hooks) -> None:
         be, epoch, total, progress, train = self.be, self.epoch_index, self.total_cost, self.progress, self._train_batch
         to_optimize, guard = self.layers_to_optimize, self._guard
         if not progress.minibatches:
@@ -393,7 +401,7 @@ class Model(Saved):
         if isinstance(optimizer, GradientAccumulation) and optimizer.end_group(layers):
             self._update(optimizer.optimizer, layers)
 
-    def _update(self, optimizer: Any, layers: list[Any]) -> None:
+    def _update(self, optimizer: Optimizer, layers: list[Any]) -> None:
         if self.together:
             self.together.average_for(layers)
         optimizer.optimize(layers, self.epoch_index)
@@ -458,7 +466,7 @@ class Model(Saved):
 
     # -- inference in int8 ---------------------------------------------------------------------------------
 
-    def quantize(self, calibration: Any) -> None:
+    def quantize(self, calibration: DataIterator | np.ndarray) -> None:
         """Let layers multiply in int8 in inference, which is faster: Affine, Convolution, Recurrent, LSTM and GRU.
 
         The weights stay as they are, so that :meth:`dequantize` leads back. Files keep that the model is quantized. See
@@ -483,7 +491,7 @@ class Model(Saved):
 
     # -- evaluation ----------------------------------------------------------------------------------------
 
-    def eval(self, dataset: Any, metric: Any) -> np.ndarray:
+    def eval(self, dataset: DataIterator, metric: MetricLike) -> np.ndarray:
         """Average of a metric over all samples.
 
         Parameters
@@ -505,7 +513,7 @@ class Model(Saved):
         """
         return evaluation.average(self, dataset, metric)
 
-    def get_outputs(self, dataset: Any) -> np.ndarray:
+    def get_outputs(self, dataset: DataIterator) -> np.ndarray:
         """Outputs for all samples.
 
         Parameters
@@ -520,7 +528,7 @@ class Model(Saved):
         """
         return evaluation.outputs(self, dataset)
 
-    def get_outputs_beam(self, dataset: Any, num_beams: int = 0, steps: int | None = None) -> np.ndarray:
+    def get_outputs_beam(self, dataset: DataIterator, num_beams: int = 0, steps: int | None = None) -> np.ndarray:
         """The words that a sequence-to-sequence network writes for all samples.
 
         Parameters
@@ -548,10 +556,10 @@ class Model(Saved):
 
     def benchmark(
         self,
-        dataset: Any,
+        dataset: DataIterator,
         inference: bool = False,
-        cost: Any = None,
-        optimizer: Any = None,
+        cost: NetworkCost | None = None,
+        optimizer: Optimizer | None = None,
         niterations: int = 20,
         nskip: int = 2,
     ) -> dict[str, dict[str, float]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.kernels.run.depends import Dependent, Depends
 from neonlike.layers.container import Sequential
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import Shard
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
+    from neonlike.models.protocol import TrainedModel
 
 __all__ = ["Handover"]
 
@@ -35,7 +39,7 @@ class Handover(Dependent):
         self._of_layer: dict[int, list[Shard]] = {}
 
     @classmethod
-    def of(cls, model: Any) -> Handover | None:
+    def of(cls, model: TrainedModel) -> Handover | None:
         """The handover of a model's training; None if gradients are not to be sent before the step."""
         optimizer, chain = model.optimizer, model.layers
         several = optimizer.optimizer_mapping.values() if type(optimizer) is MultiOptimizer else [optimizer]
@@ -49,7 +53,7 @@ class Handover(Dependent):
         """A repeated pass depends on which messages there are."""
         return Depends(opened=frozenset())
 
-    def __call__(self, layer: Any) -> None:
+    def __call__(self, layer: Layer) -> None:
         """Begin to send the gradients that are complete now that this layer's are computed."""
         for shard in self._of_layer.get(id(layer), ()):
             shard.begin()
@@ -71,7 +75,7 @@ class Handover(Dependent):
                     self._of_layer.setdefault(id(owner), []).append(shards[key])
 
 
-def _trained(layer: Any) -> list[Any]:
+def _trained(layer: Layer) -> list[Any]:
     """The layers with parameters in a layer of a chain."""
     if hasattr(layer, "layers_to_optimize"):
         return list(layer.layers_to_optimize)

@@ -14,7 +14,7 @@ A saved model stores it in the entry ``progress``::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from neonlike.backends.expressions.random import make_state
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.protocol import Hooks, TrainedModel
 
 
 class Progress:
@@ -58,11 +63,11 @@ class Progress:
         self.__init__()  # type: ignore[misc]
         self.loaded, self.random, self._coming = saved, random, coming
 
-    def expect(self, dataset: Any) -> None:
+    def expect(self, dataset: DataIterator) -> None:
         """Note the data of the training that is about to start."""
         self._coming = dataset
 
-    def resumes(self, model: Any) -> bool:
+    def resumes(self, model: TrainedModel) -> bool:
         """Whether the next training continues the last one, of this process or of a file."""
         saved = self.loaded or self._last
         return bool(saved) and self._coming is not None and _same_data(saved, model, self._coming)
@@ -73,7 +78,7 @@ class Progress:
             return {}
         return {name: self.random.get(name) for name in ("rng_state", "rand_stream")}
 
-    def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
+    def begin(self, model: TrainedModel, dataset: Any, callbacks: Hooks) -> None:
         """Start a training: set the data iterator to its saved position, if it has the same data.
 
         Parameters
@@ -102,7 +107,7 @@ class Progress:
             model.total_cost[:] = saved["total_cost"]
             logger.info("%s goes on after minibatch %d of epoch %d", model.name, self.minibatches, model.epoch_index)
 
-    def batches(self, model: Any) -> Iterator[Any]:
+    def batches(self, model: TrainedModel) -> Iterator[Any]:
         """Yield the epoch's remaining batches: all of them, unless a training was interrupted within it."""
         self._epoch_began = _of(self._dataset)
         batches = iter(self._dataset)
@@ -113,12 +118,12 @@ class Progress:
             model.be.rng_set_state(state)  # the saved state is the one after these batches
         return batches
 
-    def end(self, model: Any) -> None:
+    def end(self, model: TrainedModel) -> None:
         """End or interrupt the training."""
         self._last = self.describe(model)
         self._dataset = self._callbacks = self._coming = None
 
-    def describe(self, model: Any) -> dict[str, Any]:
+    def describe(self, model: TrainedModel) -> dict[str, Any]:
         """The entry ``progress`` of a saved model; empty if it was never trained."""
         if self._dataset is None:
             return self.loaded or self._last
@@ -135,7 +140,7 @@ class Progress:
         }
 
 
-def restore_random(be: Any, saved: dict[str, Any]) -> None:
+def restore_random(be: Backend, saved: dict[str, Any]) -> None:
     """Restore both random streams from a file."""
     if (state := saved.get("rng_state")) is None:
         return
@@ -180,7 +185,7 @@ def data_id(dataset: Any) -> int:
     return int(dataset.data_id()) if hasattr(type(dataset), "data_id") else 0
 
 
-def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
+def _same_data(saved: dict[str, Any], model: TrainedModel, dataset: DataIterator) -> bool:
     """Whether a saved training used ``dataset``."""
     if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.global_bsz):
         return False
@@ -193,7 +198,7 @@ def _of(thing: Any) -> dict[str, Any]:
     return thing.progress() if hasattr(type(thing), "progress") else {}
 
 
-def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
+def check_epochs(model: TrainedModel, num_epochs: Any, is_read: bool = False) -> None:
     """Raise unless ``num_epochs`` is a number of epochs, and not less than the epochs already done.
 
     That number is not known yet if the model ``is_read`` from a file before the training.
@@ -223,7 +228,7 @@ def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
         )
 
 
-def warn_if_done(model: Any, num_epochs: int) -> None:
+def warn_if_done(model: TrainedModel, num_epochs: int) -> None:
     """Explain in the log why a training of ``num_epochs`` epochs in total has nothing to do."""
     if model.finished:
         logger.warning("%s.fit: an earlier training was stopped; set model.finished = False to go on", model.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from neonlike.layers.core.int8 import Int8Layer
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.evaluation import shares
 
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.protocol import TrainedModel
+
 __all__ = ["check_trains", "dequantize", "quantize"]
 
 
-def quantize(model: Any, calibration: Any) -> None:
+def quantize(model: TrainedModel, calibration: DataIterator | np.ndarray) -> None:
     """See :meth:`Model.quantize`."""
     be = model.require_backend("quantize")
     if not be.multiplies_int8 or be.default_np_dtype != np.float32:
@@ -40,12 +44,12 @@ def quantize(model: Any, calibration: Any) -> None:
             layer.quantize(*largest)
 
 
-def _layers_of(model: Any) -> list[Int8Layer]:
+def _layers_of(model: TrainedModel) -> list[Int8Layer]:
     """Layers that can multiply in int8; subclasses of users have passes of their own."""
     return [layer for layer in model.layers.layers_fprop() if vars(type(layer)).get("takes_int8", False)]
 
 
-def _largest_inputs(model: Any, layers: list[Int8Layer], calibration: Any) -> list[list[float]]:
+def _largest_inputs(model: TrainedModel, layers: list[Int8Layer], calibration: DataIterator) -> list[list[float]]:
     """The largest magnitudes of what each layer multiplies, its inputs first, over all batches and ranks."""
     found = [[-1.0] * len(layer.int8_steps) for layer in layers]
     for x, _, _, _ in shares(model, calibration):
@@ -74,13 +78,13 @@ def _size(layer: Int8Layer, tensor: Any) -> float:
     return size
 
 
-def dequantize(model: Any) -> None:
+def dequantize(model: TrainedModel) -> None:
     """See :meth:`Model.dequantize`."""
     for layer in _layers_of(model):
         layer.dequantize()
 
 
-def check_trains(model: Any) -> None:
+def check_trains(model: TrainedModel) -> None:
     """Raise if a layer of ``model`` is quantized."""
     for layer in _layers_of(model):
         if layer.int8_step is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
@@ -11,6 +11,11 @@ from neonlike.models import saving
 from neonlike.models.exchanged import Exchanged
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    import os
+
+    from neonlike.models.protocol import SavedModel
 
 __all__ = ["Saved"]
 
@@ -23,7 +28,9 @@ class Saved(Exchanged):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copied(self, memo, self.made_on is not None)
 
-    def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
+    def get_description(  # type: ignore[override]
+        self: SavedModel, get_weights: bool = False, keep_states: bool = False, **_: Any
+    ) -> Description:
         """Describe model, backend, cost and optimizer as a dictionary; see :mod:`neonlike.models.saving`.
 
         Parameters
@@ -35,7 +42,13 @@ class Saved(Exchanged):
         """
         return saving.describe(self, get_weights, keep_states)
 
-    def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
+    @overload
+    def serialize(self: SavedModel, fn: None = None, keep_states: bool = True) -> Description: ...
+
+    @overload
+    def serialize(self: SavedModel, fn: str | os.PathLike[str], keep_states: bool = True) -> None: ...
+
+    def serialize(self: SavedModel, fn: Any = None, keep_states: bool = True) -> Description | None:
         """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None.
 
         All ranks have to call this; rank 0 writes the file.
@@ -57,7 +70,7 @@ class Saved(Exchanged):
         by_first(lambda: saving.save_model(described(), fn))
         return None
 
-    def save_params(self, param_path: Any, keep_states: bool = True) -> None:
+    def save_params(self: SavedModel, param_path: Any, keep_states: bool = True) -> None:
         """Save the model to a file; an existing file is replaced only after the new one is complete.
 
         All ranks have to call this. Rank 0 writes, and the others return when the file is there; if it cannot be
@@ -73,7 +86,7 @@ class Saved(Exchanged):
         """
         self.serialize(keep_states=keep_states, fn=param_path)
 
-    def load_params(self, param_path: Any, load_states: bool = True) -> None:
+    def load_params(self: SavedModel, param_path: Any, load_states: bool = True) -> None:
         """Load a model saved by ``save_params``, into the existing layers if there are any.
 
         Parameters
@@ -90,7 +103,7 @@ class Saved(Exchanged):
         """
         self.deserialize(saving.load_obj(param_path), load_states=load_states)
 
-    def load_weights(self, weight_path: Any) -> None:
+    def load_weights(self: SavedModel, weight_path: Any) -> None:
         """Deprecated name of ``load_params``.
 
         Parameters
@@ -101,7 +114,7 @@ class Saved(Exchanged):
         logger.warning("Model.load_weights is deprecated: use load_params")
         self.load_params(weight_path)
 
-    def deserialize(self, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
+    def deserialize(self: SavedModel, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
         """Restore the model from a dictionary, into the existing layers (by position) if there are any.
 
         The number of completed epochs and the backend's compatibility mode are restored, too. Data position, callback

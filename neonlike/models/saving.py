@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,10 +25,13 @@ from neonlike.optree import dialect
 from neonlike.util.persist import load_obj, save_model
 from neonlike.version import __version__
 
+if TYPE_CHECKING:
+    from neonlike.models.protocol import TrainedModel
+
 __all__ = ["describe", "load_obj", "restore", "resume", "save_model"]
 
 
-def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
+def describe(model: TrainedModel, get_weights: bool, keep_states: bool) -> Description:
     """Convert a model to a dictionary.
 
     Parameters
@@ -74,7 +77,7 @@ def _progress(optimizer: Any) -> dict[str, Any]:
     return optimizer.progress() if isinstance(optimizer, Optimizer) else {}
 
 
-def restore(model: Any, model_dict: Any, load_states: bool) -> None:
+def restore(model: TrainedModel, model_dict: Any, load_states: bool) -> None:
     """Restore a model from a dictionary, into its layers if it has any.
 
     Parameters
@@ -130,7 +133,7 @@ def _completed_epochs(model_dict: Description) -> int:
     return int(epochs)
 
 
-def resume(model: Any, optimizer: Any) -> None:
+def resume(model: TrainedModel, optimizer: Optimizer) -> None:
     """Restore the optimizer's progress from the file that ``model`` was loaded from; done once."""
     progress, model.optimizer_progress = model.optimizer_progress, {}
     if not progress or not isinstance(optimizer, Optimizer):
@@ -171,7 +174,7 @@ def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
     model.layers = layers
 
 
-def _restore_old_layers(model: Any, saved: list[Any], load_states: bool) -> None:
+def _restore_old_layers(model: TrainedModel, saved: list[Any], load_states: bool) -> None:
     """Restore layers from early files without descriptions: a list of parameters and states."""
     layers = [layer for layer in model.layers.layers_fprop() if layer.has_params]
     if len(layers) != len(saved):

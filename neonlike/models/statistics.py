@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.base import Layer
@@ -10,10 +10,13 @@ from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import get_param_list
 from neonlike.optimizers.shards import gather_states
 
+if TYPE_CHECKING:
+    from neonlike.models.protocol import TrainedModel
+
 __all__ = ["average_statistics", "complete"]
 
 
-def average_statistics(model: Any) -> None:
+def average_statistics(model: TrainedModel) -> None:
     """Replace the running statistics of ``model`` by their means over all ranks, which all have to call this.
 
     One message has those of all layers. A process alone has nothing to do.
@@ -27,7 +30,7 @@ def average_statistics(model: Any) -> None:
         RankSum(ranks, found, mean=True)()
 
 
-def complete(model: Any) -> None:
+def complete(model: TrainedModel) -> None:
     """Let each rank have the running statistics and optimizer states of all, before they are saved."""
     average_statistics(model)
     if isinstance(model.optimizer, GradientAccumulation):

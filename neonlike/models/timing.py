@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.loss_scaling import scaled_errors
+
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.cost import NetworkCost
+    from neonlike.models.protocol import TrainedModel
+    from neonlike.optimizers.base import Optimizer
 
 __public_module__ = "neonlike.benchmark"
 
@@ -48,7 +54,7 @@ def instead_of_training(asked: Profile | None) -> None:
     wanted = asked
 
 
-def profile(model: Any, dataset: Any, asked: Profile) -> None:
+def profile(model: TrainedModel, dataset: DataIterator, asked: Profile) -> None:
     """Time passes and layers over some minibatches and show a table; ``model`` has its cost and optimizer.
 
     Parameters
@@ -105,7 +111,7 @@ class Benchmark(NervanaObject):
     ['data_loading', 'fprop']
     """
 
-    def __init__(self, model: Any, time_layers: bool = True) -> None:
+    def __init__(self, model: TrainedModel, time_layers: bool = True) -> None:
         super().__init__()
         self.model = model
         self.time_layers = time_layers
@@ -135,7 +141,9 @@ class Benchmark(NervanaObject):
                 setattr(layer, direction, self._timed(getattr(layer, direction), times))
         return layers
 
-    def time(self, dataset: Any, inference: bool = False, niterations: int = 20) -> OrderedDict[str, np.ndarray]:
+    def time(
+        self, dataset: DataIterator, inference: bool = False, niterations: int = 20
+    ) -> OrderedDict[str, np.ndarray]:
         """Run batches and return the milliseconds of each pass.
 
         Parameters
@@ -160,7 +168,7 @@ class Benchmark(NervanaObject):
         model.initialize(dataset, None if inference else model.cost)
         return self._with_layers(lambda times: self._run(dataset, inference, niterations, times))
 
-    def time_gan(self, dataset: Any, niterations: int = 101) -> OrderedDict[str, np.ndarray]:
+    def time_gan(self, dataset: DataIterator, niterations: int = 101) -> OrderedDict[str, np.ndarray]:
         """Train a :class:`~neonlike.models.gan.GAN` on batches and return the milliseconds of each step.
 
         Parameters
@@ -176,7 +184,7 @@ class Benchmark(NervanaObject):
             Arrays ``iteration``, ``data_loading``, and one per layer and pass of both networks.
         """
         _require_batches("time_gan", dataset, niterations)
-        model = self.model
+        model: Any = self.model
         if not hasattr(model, "train_minibatch"):
             raise DTypeError(f"Benchmark.time_gan: {model.name} is a {type(model).__name__}, not a GAN; use time")
         if model.cost is None or model.optimizer is None:
@@ -203,7 +211,7 @@ class Benchmark(NervanaObject):
         times.update(self.layer_times)
         return OrderedDict((name, np.array(values)) for name, values in times.items() if values)
 
-    def _run(self, dataset: Any, inference: bool, niterations: int, times: Times) -> None:
+    def _run(self, dataset: DataIterator, inference: bool, niterations: int, times: Times) -> None:
         model = self.model
         to_optimize = model.layers_to_optimize
         fprop = self._timed(lambda x: model.fprop(x, inference), times["fprop"])
@@ -226,7 +234,7 @@ class Benchmark(NervanaObject):
             else:
                 iterate(x, t)
 
-    def _batches(self, dataset: Any, niterations: int, times: Times) -> Iterator[Any]:
+    def _batches(self, dataset: DataIterator, niterations: int, times: Times) -> Iterator[Any]:
         """Yield the given number of batches and time their loading."""
         batches: Any = iter(())
         for _ in range(niterations):
@@ -274,7 +282,7 @@ class Benchmark(NervanaObject):
         output.display("\n".join([*lines, rule]))
 
 
-def _require_batches(method: str, dataset: Any, niterations: int) -> None:
+def _require_batches(method: str, dataset: DataIterator, niterations: int) -> None:
     if not dataset or niterations < 1:
         raise ArgumentError(
             f"Benchmark.{method}: dataset={dataset!r}, niterations={niterations}; give data and at least one iteration"
@@ -282,7 +290,13 @@ def _require_batches(method: str, dataset: Any, niterations: int) -> None:
 
 
 def benchmark_model(
-    model: Any, dataset: Any, inference: bool, cost: Any, optimizer: Any, niterations: int, nskip: int
+    model: TrainedModel,
+    dataset: DataIterator,
+    inference: bool,
+    cost: NetworkCost | None,
+    optimizer: Optimizer | None,
+    niterations: int,
+    nskip: int,
 ) -> dict[str, dict[str, float]]:
     """See :meth:`Model.benchmark`.
 

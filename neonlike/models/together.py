@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,13 @@ from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layer
+    from neonlike.models.protocol import TrainedModel
+    from neonlike.util.interrupts import InterruptGuard
 
 SUMMING = (Optimizer, MultiOptimizer, LossScaling, GradientAccumulation)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
@@ -37,7 +44,7 @@ class Together:
         Interrupts of one rank are those of all.
     """
 
-    def __init__(self, model: Any, guard: Any) -> None:
+    def __init__(self, model: TrainedModel, guard: InterruptGuard) -> None:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
@@ -45,11 +52,11 @@ class Together:
         guard.shared, guard.agreed = True, False
 
     @classmethod
-    def of(cls, model: Any, guard: Any) -> Together | None:
+    def of(cls, model: TrainedModel, guard: InterruptGuard) -> Together | None:
         """The ranks that train ``model``; None if this process is alone."""
         return cls(model, guard) if model.be.ranks.size > 1 else None
 
-    def check(self, dataset: Any, num_epochs: int) -> None:
+    def check(self, dataset: DataIterator, num_epochs: int) -> None:
         """Raise RankError on all ranks unless they are about to train the same model on the same data."""
         model, be = self._model, self._model.be
         agree(self._ranks, f"{model.name}.fit", {
@@ -82,9 +89,10 @@ class Together:
 
     def trained(self, train: Callable[..., Any], *given: Any) -> Any:
         """The cost, over all ranks, of a minibatch that ``train(*given)`` trains."""
-        handover, chain = self._handover, self._model.layers
+        handover = self._handover
         if handover is None:
             return self.agreed(train(*given))
+        chain: Any = self._model.layers
         chain.handover = handover  # not for a backward pass of a callback
         try:
             cost = train(*given)
@@ -134,7 +142,7 @@ class Together:
         known[1]()
 
 
-def explain(model: Any) -> list[str]:
+def explain(model: TrainedModel) -> list[str]:
     """Describe in a line where gradients of several ranks are summed; no line for a process alone."""
     be = model.be
     if be is None or be.num_ranks == 1 or not model.initialized:
@@ -176,13 +184,13 @@ def _lines(value: Any, name: str = "") -> list[str]:
     return sorted(line for path, entry in inner for line in _lines(entry, path))
 
 
-def _state(be: Any) -> str:
+def _state(be: Backend) -> str:
     """The state of ``be.rng``, shortened."""
     _, words, place, *_ = be.rng.get_state()
     return f"{int(words[0]):08x}-{int(words[-1]):08x}-{place}"
 
 
-def _tensors_of(layer: Any) -> list[Any]:
+def _tensors_of(layer: Layer) -> list[Any]:
     """Parameters, running statistics and optimizer states of a layer, in an order that all ranks share."""
     found: dict[int, Any] = {}
     entries = get_param_list([layer]) if layer.has_params else []

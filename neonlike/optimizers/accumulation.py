@@ -48,7 +48,7 @@ class GradientAccumulation(Optimizer):
     4
     """
 
-    def __init__(self, optimizer: Any, minibatches: int, name: str | None = None) -> None:
+    def __init__(self, optimizer: Optimizer, minibatches: int, name: str | None = None) -> None:
         super().__init__(name=name)
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, GradientAccumulation):
             raise DTypeError(f"GradientAccumulation: optimizer is {shown(optimizer)}; expected one such as Adam()")

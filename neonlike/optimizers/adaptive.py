@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Group, Optimizer, mantissa_bits, require_averages, require_rate
-from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
+from neonlike.optimizers.schedules import CONSTANT_RATE, require_schedule
 from neonlike.optimizers.states import by_counts
 from neonlike.optimizers.step import Parameter
 from neonlike.optree import dialect
+
+if TYPE_CHECKING:
+    from neonlike.optimizers.schedules import LearningRates
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -68,7 +71,7 @@ class RMSProp(Optimizer):
         gradient_clip_value: float | None = None,
         param_clip_value: float | None = None,
         name: str | None = None,
-        schedule: Any = CONSTANT_RATE,
+        schedule: LearningRates = CONSTANT_RATE,
     ) -> None:
         super().__init__(name=name)
         require_averages(self.classnm, decay_rate=decay_rate)
@@ -76,7 +79,7 @@ class RMSProp(Optimizer):
         self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.schedule: Schedule = require_schedule(schedule, self.classnm)
+        self.schedule: LearningRates = require_schedule(schedule, self.classnm)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         return (scale * self._rate(epoch),)
@@ -418,14 +421,14 @@ class AdamW(Adam):
         gradient_clip_value: float | None = None,
         param_clip_value: float | None = None,
         name: str | None = "adamw",
-        schedule: Any = CONSTANT_RATE,
+        schedule: LearningRates = CONSTANT_RATE,
     ) -> None:
         super().__init__(
             stochastic_round, learning_rate, beta_1, beta_2, epsilon,
             gradient_clip_norm, gradient_clip_value, param_clip_value, name,
         )  # fmt: skip
         self.wdecay = wdecay
-        self.schedule: Schedule = require_schedule(schedule, self.classnm)
+        self.schedule: LearningRates = require_schedule(schedule, self.classnm)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1
@@ -489,7 +492,7 @@ class ShiftAdaMax(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
-        schedule: Any = CONSTANT_RATE,
+        schedule: LearningRates = CONSTANT_RATE,
         name: str | None = "ShiftAdaMax",
     ) -> None:
         super().__init__(name=name)
@@ -497,7 +500,7 @@ class ShiftAdaMax(Optimizer):
         self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         require_averages(self.classnm, beta_1=beta_1, beta_2=beta_2)
         self.beta_1, self.beta_2 = beta_1, beta_2
-        self.schedule: Schedule = require_schedule(schedule, self.classnm)
+        self.schedule: LearningRates = require_schedule(schedule, self.classnm)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         return (self._rate(epoch) / (1.0 - self.beta_1 ** (epoch + 1)),)

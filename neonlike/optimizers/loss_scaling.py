@@ -7,7 +7,7 @@ decides, so that the host never waits. P. Micikevicius et al., "Mixed precision 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -63,7 +66,7 @@ class LossScaling(Optimizer):
     scales_errors = True
 
     def __init__(
-        self, optimizer: Any, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
+        self, optimizer: Optimizer, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
     ) -> None:
         super().__init__(name=name)
         for one in optimizer.optimizer_mapping.values() if isinstance(optimizer, MultiOptimizer) else (optimizer,):
@@ -192,7 +195,7 @@ class Scale:
         1 if all gradients are finite, else 0.
     """
 
-    def __init__(self, be: Any, values: tuple[float, float, float], interval: int | None) -> None:
+    def __init__(self, be: Backend, values: tuple[float, float, float], interval: int | None) -> None:
         self.be = be
         made = [be.array([[value]], dtype=np.float32) for value in (values[0], 1 / values[0], 1.0, *values[1:])]
         self.factor, self.inverse, self.finite, self.good, self.skipped = made
@@ -239,12 +242,12 @@ class Scale:
         return scale, good, skipped
 
 
-def scaled_errors(optimizer: Any, errors: Any) -> Any:
+def scaled_errors(optimizer: Optimizer, errors: Any) -> Any:
     """Scale the ``errors`` of a cost if ``optimizer`` uses loss scaling."""
     return optimizer.scale_errors(errors) if isinstance(optimizer, Optimizer) else errors
 
 
-def _require_masked(optimizer: Any) -> None:
+def _require_masked(optimizer: Optimizer) -> None:
     """Raise unless ``optimizer`` updates parameters by a step that can be skipped."""
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")

@@ -10,10 +10,13 @@ Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.optimizers.step import Updates
 from neonlike.optree.dtypes import F32
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 DROPPED = {"bfloat16": (16, 2.0**-134), "float16": (13, 2.0**-25)}
 """Mantissa bits that a dtype lacks compared with float32, and half the least distance of two of its numbers."""
@@ -24,7 +27,7 @@ def has_master(states: Any) -> bool:
     return bool(states) and getattr(states[-1], "is_master", False)
 
 
-def complete_master(be: Any, param: Any, states: list[Any], wanted: bool) -> None:
+def complete_master(be: Backend, param: Any, states: list[Any], wanted: bool) -> None:
     """Add a master weight to the states of a parameter of 16 bits, or drop it unless ``wanted``.
 
     Parameters

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,6 +28,22 @@ def _check_numbers(what: str, **given: Any) -> None:
     for name, values in given.items():
         for value in values if isinstance(values, list | tuple) else () if values is None else (values,):
             number(what, name, value)
+
+
+class LearningRates(Protocol):
+    """The learning rate of each epoch. The schedules of this module implement it, and other classes may."""
+
+    def get_learning_rate(self, learning_rate: float, epoch: int, /) -> float:
+        """Rate in ``epoch``, counted from 0.
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch.
+        """
+        ...
 
 
 class Schedule(NervanaObject):
@@ -384,12 +400,12 @@ class WarmupSchedule(NervanaObject):
     [0.125, 0.25, 0.375, 0.5]
     """
 
-    def __init__(self, warmup_epochs: int, schedule: Any = None) -> None:
+    def __init__(self, warmup_epochs: int, schedule: LearningRates | None = None) -> None:
         super().__init__()
         if warmup_epochs <= 0:
             raise ArgumentError(f"WarmupSchedule: warmup_epochs={brief(warmup_epochs)}; expected a positive number")
         self.warmup_epochs = warmup_epochs
-        self.schedule = None if schedule is None else require_schedule(schedule, self.classnm)
+        self.schedule: Any = None if schedule is None else require_schedule(schedule, self.classnm)
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
         """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch).

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Optimizer, mantissa_bits, require_rate
-from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
+from neonlike.optimizers.schedules import CONSTANT_RATE, require_schedule
+
+if TYPE_CHECKING:
+    from neonlike.optimizers.schedules import LearningRates
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -71,7 +74,7 @@ class GradientDescentMomentum(Optimizer):
         gradient_clip_value: float | None = None,
         param_clip_value: float | None = None,
         name: str | None = None,
-        schedule: Any = CONSTANT_RATE,
+        schedule: LearningRates = CONSTANT_RATE,
         nesterov: bool = False,
     ) -> None:
         super().__init__(name=name)
@@ -84,7 +87,7 @@ class GradientDescentMomentum(Optimizer):
         self.stochastic_round, self.wdecay = mantissa_bits(self.classnm, stochastic_round), wdecay
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.schedule: Schedule = require_schedule(schedule, self.classnm)
+        self.schedule: LearningRates = require_schedule(schedule, self.classnm)
         self.nesterov = nesterov
 
     @property

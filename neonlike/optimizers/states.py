@@ -11,7 +11,7 @@ steps count from each parameter's first one, even if the optimizer serves other 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.errors import ArgumentError
 from neonlike.logger import logger
@@ -19,6 +19,9 @@ from neonlike.nervanaobject import load_class
 from neonlike.optimizers.masters import complete_master, has_master
 from neonlike.optimizers.step import Parameter
 from neonlike.optree.dtypes import compute_dtype
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class Count:
@@ -97,7 +100,7 @@ def keeper(optimizer_class: type[Any]) -> type[Any]:
 
 
 def complete_states(
-    be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int, masters: bool = False
+    be: Backend, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int, masters: bool = False
 ) -> None:
     """Give each parameter ``count`` zero states of an optimizer; states of another kind of optimizer are dropped.
 

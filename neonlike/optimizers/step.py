@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.optree.dtypes import compute_dtype
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 Parameter = tuple[tuple[Any, Any], list[Any]]
 """((parameter, gradient), states); the list of states belongs to the layer, and the optimizer fills it."""
@@ -48,7 +51,7 @@ class Step:
         Number of numbers per step.
     """
 
-    def __init__(self, be: Any, param_list: Sequence[Parameter], updates: Updates, count: int) -> None:
+    def __init__(self, be: Backend, param_list: Sequence[Parameter], updates: Updates, count: int) -> None:
         self._held = [(param, grad, *states) for (param, grad), states in param_list]
         numbers: dict[Any, list[Any]] = {}
         steps = []
@@ -85,7 +88,7 @@ class Norm:
         Scale of the loss behind the gradients.
     """
 
-    def __init__(self, be: Any, param_list: Sequence[Parameter], scale: Any = None) -> None:
+    def __init__(self, be: Backend, param_list: Sequence[Parameter], scale: Any = None) -> None:
         self._be = be
         self._grads = [grad if scale is None else scale.unscaled(grad) for (_, grad), _ in param_list]
         total: Any = 0

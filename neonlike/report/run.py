@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from neonlike.callbacks.run_record import BENCH, CONFUSION, FACTS, IMAGES, NETWO
 from neonlike.callbacks.store import MARKERS, get_text, means_minibatches
 from neonlike.errors import ArgumentError, MissingExtra
 from neonlike.visualizations.data import curve, epochs_done
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Records
 
 __all__ = ["Run", "RunCurve", "RunHistogram", "read_file", "read_store"]
 
@@ -200,7 +203,7 @@ def read_file(path: str | os.PathLike[str]) -> Run:
         ) from error
 
 
-def read_store(store: Any, name: str) -> Run:
+def read_store(store: Records, name: str) -> Run:
     """Read the records in a store, which may be in use.
 
     Parameters
@@ -231,13 +234,13 @@ def read_store(store: Any, name: str) -> Run:
     return run
 
 
-def _json(store: Any, path: str) -> dict[str, Any]:
+def _json(store: Records, path: str) -> dict[str, Any]:
     text = get_text(store, path)
     found: dict[str, Any] = json.loads(text) if text else {}
     return found
 
 
-def _seconds(store: Any) -> float | None:
+def _seconds(store: Records) -> float | None:
     """Duration of the training; None if its end was not recorded."""
     times = store.get("time/train")
     if times is None or "end_time" not in times:
@@ -246,7 +249,7 @@ def _seconds(store: Any) -> float | None:
     return seconds if np.isfinite(seconds) and seconds >= 0 else None
 
 
-def _curves(store: Any, markers: np.ndarray) -> list[RunCurve]:
+def _curves(store: Records, markers: np.ndarray) -> list[RunCurve]:
     found = []
     for group in GROUPS:
         members: Mapping[str, Any] = store[group] if group in store else {}
@@ -262,7 +265,7 @@ def _curves(store: Any, markers: np.ndarray) -> list[RunCurve]:
     return found
 
 
-def _histograms(store: Any, epochs: int, minibatches: int) -> list[RunHistogram]:
+def _histograms(store: Records, epochs: int, minibatches: int) -> list[RunHistogram]:
     if "hist" not in store:
         return []
     group = store["hist"]

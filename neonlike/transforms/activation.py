@@ -8,9 +8,12 @@ derivative, ``bprop`` has a parameter ``inputs``, and layers keep the input for 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class Identity(Transform):
@@ -520,10 +523,10 @@ class Sign(Transform):
         return self.be.less_equal(self.be.absolute(self.inputs), 1)
 
 
-def _leaky(be: Any, x: Any, slope: float) -> Any:
+def _leaky(be: Backend, x: Any, slope: float) -> Any:
     # A plain rectifier must not include 0 · min(x, 0), which is nan at −inf.
     return be.maximum(x, 0) + slope * be.minimum(x, 0) if slope else be.maximum(x, 0)
 
 
-def _leaky_slope(be: Any, y: Any, slope: float) -> Any:
+def _leaky_slope(be: Backend, y: Any, slope: float) -> Any:
     return be.greater(y, 0) + slope * be.less(y, 0) if slope else be.greater(y, 0)

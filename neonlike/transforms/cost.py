@@ -7,7 +7,7 @@ Metrics are importable from here too, as in neon.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
@@ -23,6 +23,9 @@ from neonlike.transforms.metric import (
     TopKMisclassification,
 )
 from neonlike.transforms.transform import Cost, Metric, Transform, smooth_l1, smooth_l1_of_each
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 __all__ = [
     "Accuracy",
@@ -50,7 +53,7 @@ LEAST = math.exp(-50)
 """Outputs below this have a floored logarithm, so that costs do not depend on them."""
 
 
-def _inverse(be: Any, y: Any) -> Any:
+def _inverse(be: Backend, y: Any) -> Any:
     """Derivative of the floored logarithm: 1 / y, and 0 in the floored range."""
     above = be.greater(y, LEAST)
     return above / be.where(above, y, 1)

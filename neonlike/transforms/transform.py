@@ -5,8 +5,8 @@ A transform builds expressions and owns no layer state, so one object can serve 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from neonlike.nervanaobject import NervanaObject
 from neonlike.optree import dialect
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.node import Expression
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class Transform(NervanaObject, Dependent):
@@ -203,7 +206,7 @@ class Cost(NervanaObject, Dependent):
         )
 
 
-def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
+def smooth_l1(be: Backend, x: Any, sigma2: float = 1.0) -> Any:
     """Column sums of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, as an expression without overflow.
 
     Parameters
@@ -218,7 +221,7 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
     return be.sum(smooth_l1_of_each(be, x, sigma2), axis=0)
 
 
-def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
+def smooth_l1_of_each(be: Backend, x: Any, sigma2: float = 1.0) -> Any:
     """Expression of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, without overflow.
 
     Parameters
@@ -305,6 +308,19 @@ class Metric(Cost):
 
 
 admit(Metric, "a metric")
+
+
+class MetricLike(Protocol):
+    """The attributes that evaluation needs of a metric. :class:`Metric` has them, and other classes may."""
+
+    @property
+    def metric_names(self) -> Sequence[str]:
+        """A name for each number returned."""
+        ...
+
+    def __call__(self, y: Any, t: Any, /, calcrange: slice) -> Any:
+        """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``, ``(features, N)``."""
+        ...
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:

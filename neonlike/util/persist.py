@@ -11,7 +11,7 @@ import pickle
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -366,8 +366,22 @@ def _folder(base: str, subdir: str | list[str] | None) -> str:
     return folder
 
 
+class DescribedModel(Protocol):
+    """A model that can be described. :class:`~neonlike.models.Model` implements it."""
+
+    def get_description(self, get_weights: bool = False, keep_states: bool = False) -> dict[str, Any]:
+        """Describe the model as a dictionary.
+
+        Parameters
+        ----------
+        get_weights, keep_states : bool
+            Whether values of parameters and states of optimizers are included.
+        """
+        ...
+
+
 def serialize(
-    model: Any,
+    model: DescribedModel,
     callbacks: Any = None,
     datasets: Any = None,
     dump_weights: bool = True,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonlike.callbacks.store import MARKERS, means_minibatches
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, MissingExtra
+
+if TYPE_CHECKING:
+    from neonlike.callbacks.protocol import Record
 
 __all__ = [
     "convert_rgb_to_bokehrgba",
@@ -167,7 +170,7 @@ def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
         return [(name, *curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
 
 
-def curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+def curve(dataset: Record, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
     """Axis positions and values of a dataset, up to the last completed epoch.
 
     Raises

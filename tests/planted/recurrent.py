@@ -22,7 +22,7 @@ MUTANTS = (
     fault("steps begin a sample late", STEPS, "x[:, t * samples : (t + 1) * samples]", "x[:, t * samples + (t > 1) : (t + 1) * samples + (t > 1)]"),
     fault("more samples than allocated are taken", STEPS, "if odd or samples > most or", "if odd or"),
     fault("two buffers of one shape are the same", STEPS, "        and a.ptr == b.ptr\n", ""),
-    fault("init_inner is ignored", SEQUENCE, "(self.init_inner if inner else self.init)", "(self.init)"),
+    fault("init_inner is ignored", SEQUENCE, "= self.init_inner if inner else self.init", "= self.init"),
     fault("all gates are filled at once", SEQUENCE, "slice(gate * self.nout, (gate + 1) * self.nout)", "slice(0, self.ngates * self.nout)"),
     fault("the last gate is not filled", SEQUENCE, "for gate in range(self.ngates):", "for gate in range(self.ngates - (self.ngates > 1)):"),
     fault("parts of dW are those of W", SEQUENCE, 'setattr(self, f"d{name}", self.dW[', 'setattr(self, f"d{name}", self.W['),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neonlike.autograd.leaves import const, derived
 from neonlike.autograd.variable import Variable
@@ -14,6 +14,9 @@ from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.shapes import Shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 F: Any = Functions
 
@@ -251,7 +254,7 @@ def conv(dilation: Any = 1, groups: int = 1) -> Command:
     (5, 4, 4, 2)
     """
 
-    def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
+    def build(be: Backend, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
         options = {"strides": hint.strides or 1, "padding": hint.padding, "dilation": dilation, "groups": groups}
         return derived("conv", lambda *given: be.conv(*given, **options), *inputs)
 
@@ -272,7 +275,7 @@ def deconv(groups: int = 1) -> Command:
     (1, 4, 4, 2)
     """
 
-    def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
+    def build(be: Backend, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
         options = {"strides": hint.strides or 1, "padding": hint.padding, "groups": groups}
         return derived("deconv", lambda *given: be.deconv(*given, **options), *inputs)
 
@@ -292,7 +295,7 @@ def pool(window: Any, op: str = "max") -> Command:
     (3, 2, 2, 2)
     """
 
-    def build(be: Any, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
+    def build(be: Backend, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
         return derived("pool", lambda x: be.pool(x, window, op, strides=hint.strides, padding=hint.padding), x)
 
     return Command("pool", build, 1, 1, options=_named(window=window, op=op), windows=True)
@@ -312,8 +315,8 @@ def batchnorm(eps: float = 1e-3) -> Command:
     (3, 8)
     """
 
-    def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
-        return derived("batchnorm", lambda *given: be.batchnorm(*given, eps=eps), *inputs)
+    def build(be: Backend, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
+        return derived("batchnorm", lambda x, gamma, beta: be.batchnorm(x, gamma, beta, eps=eps), *inputs)
 
     return Command("batchnorm", build, 3, 3, options=_named(eps=eps))
 
@@ -338,7 +341,7 @@ def lrn(depth: int, ascale: float = 1.0, bpower: float = 1.0) -> Command:
     (4, 2, 2, 1)
     """
 
-    def build(be: Any, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
+    def build(be: Backend, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
         return derived("lrn", lambda x: be.lrn(x, depth, ascale, bpower), x)
 
     return Command("lrn", build, 1, 1, options=_named(depth=depth, ascale=ascale, bpower=bpower))
@@ -394,7 +397,7 @@ def random_normal(mean: float = 0.0, sd: float = 1.0) -> Command:
 
 
 def _source(name: str, fill: Callable[[Any, Any], Any], **options: Any) -> Command:
-    def build(be: Any, hint: Hint, outcome: Outcome) -> Variable:
+    def build(be: Backend, hint: Hint, outcome: Outcome) -> Variable:
         if outcome.shape is None:
             raise ArgumentError(f"{name}: its output needs a shape; give the variable one: graph.variable((2, 3))")
         tensor = be.empty(outcome.shape, dtype=outcome.dtype or be.default_np_dtype)
@@ -407,7 +410,7 @@ def _source(name: str, fill: Callable[[Any, Any], Any], **options: Any) -> Comma
 def _of_expressions(name: str, build: Callable[..., Any]) -> Callable[..., Variable]:
     """``build`` of a command that is a function of expressions."""
 
-    def on_variables(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
+    def on_variables(be: Backend, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
         return derived(name, build, *inputs)
 
     return on_variables

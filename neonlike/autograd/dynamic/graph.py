@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.autograd.blocks import grad
 from neonlike.autograd.dynamic.commands import Command, Outcome, as_command, as_hint, check_count, naming
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
 from neonlike.autograd.dynamic.html import of_graph
-from neonlike.autograd.dynamic.minimise import Minimiser
+from neonlike.autograd.dynamic.minimise import Minimiser, OptimizerLike
 from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, check_reached, window_of
 from neonlike.autograd.dynamic.writes import Writes
 from neonlike.autograd.leaves import const
@@ -28,11 +28,14 @@ from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.shapes import as_shape
 
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+
 Given = TensorVariable | Sequence[TensorVariable]
 Runs = Command | Callable[..., Any]
 
 
-def maker(be: Any) -> Callable[[], DynamicGraph]:
+def maker(be: Backend) -> Callable[[], DynamicGraph]:
     """``be.dynamic_graph``: called, it makes a graph.
 
     Examples
@@ -62,7 +65,7 @@ class DynamicGraph:
     [[2.0, 4.0]]
     """
 
-    def __init__(self, be: Any) -> None:
+    def __init__(self, be: Backend) -> None:
         self.backend = be
         self.closed = False
         self._writes = Writes()
@@ -341,7 +344,7 @@ class DynamicGraph:
 
     def minimize(
         self,
-        optimizer: Any,
+        optimizer: OptimizerLike,
         losses: Given,
         parameters: Given,
         dlosses: Any = None,

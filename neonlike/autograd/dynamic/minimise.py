@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neonlike.autograd import ops
 from neonlike.autograd.blocks import grad
@@ -11,6 +11,25 @@ from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, c
 from neonlike.autograd.variable import Variable
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, GradientError, ShapeError
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+
+
+class OptimizerLike(Protocol):
+    """An optimizer, as graphs call it. :class:`neonlike.optimizers.Optimizer` implements it."""
+
+    def optimize(self, layer_list: Any, epoch: int, /) -> Any:
+        """Update the parameters of layers in place.
+
+        Parameters
+        ----------
+        layer_list : list
+            Objects with ``get_params()``.
+        epoch : int
+            Number of the epoch, from 0.
+        """
+        ...
 
 
 class _Layer:
@@ -27,7 +46,7 @@ class _Layer:
 class Minimiser:
     """Gradient buffers and optimizer states of the parameters of a graph, by the storage that they belong to."""
 
-    def __init__(self, be: Any) -> None:
+    def __init__(self, be: Backend) -> None:
         self.be = be
         self._buffers: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
         self._states: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Storage, list[Any]]]
@@ -81,7 +100,7 @@ class Minimiser:
 
     def step(
         self,
-        optimizer: Any,
+        optimizer: OptimizerLike,
         parameters: list[TensorVariable],
         gradients: list[Variable],
         saved_aux: list[list[Any]] | None,

@@ -16,6 +16,7 @@ from neonlike.optree.shapes import Shape
 
 if TYPE_CHECKING:
     from neonlike.autograd.dynamic.dot import Entry
+    from neonlike.backends.backend import Backend
 
 
 class Storage:
@@ -31,7 +32,7 @@ class Storage:
         For pictures of the graph.
     """
 
-    def __init__(self, be: Any, constant: bool, shape: Shape | None, dtype: DType | None, entry: Entry) -> None:
+    def __init__(self, be: Backend, constant: bool, shape: Shape | None, dtype: DType | None, entry: Entry) -> None:
         self.be, self.constant, self.shape, self.dtype, self.entry = be, constant, shape, dtype, entry
         self.node: Variable | None = None
         self.memory: Any = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.autograd.ops.common import F, as_numbers, brief, derived, made, plain, variable, with_rule
 from neonlike.autograd.variable import Variable
@@ -17,6 +17,9 @@ from neonlike.optree.functions import gelu as _gelu
 from neonlike.optree.functions import silu as _silu
 from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import Shape
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 __all__ = [
     "absolute", "add", "arctan", "capped_shifted_negative_exponential", "cast", "clip", "cos", "debug", "div",
@@ -337,7 +340,7 @@ class _Cast(Request):
     results: tuple[tuple[Shape, DType], ...]
     dtypes: tuple[DType | None, ...] = (None,)
 
-    def run(self, be: Any, results: Any, operands: Any) -> None:
+    def run(self, be: Backend, results: Any, operands: Any) -> None:
         """Convert."""
         be.assign(results[0], operands[0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from neonlike.layers.container import MergeMultistream, Sequential
 from neonlike.util.persist import write_file
 from neonlike.version import __version__
 
+if TYPE_CHECKING:
+    from neonlike.exchange.protocol import ExchangedModel
+    from neonlike.layers.core.base import Layer
+
 WRITERS = {
     **write_containers.WRITERS, **write_dense.WRITERS, **write_images.WRITERS, **write_recurrent.WRITERS,
 }  # fmt: skip
@@ -25,7 +29,7 @@ BATCH = "N"
 """Name of the axis of samples, if its size is open."""
 
 
-def to_onnx(model: Any, path: Any, batch_size: int | None) -> None:
+def to_onnx(model: ExchangedModel, path: Any, batch_size: int | None) -> None:
     """See :meth:`Model.to_onnx`."""
     onnx = onnx_for("to_onnx")
     require_set_up(model, "to_onnx")
@@ -35,7 +39,7 @@ def to_onnx(model: Any, path: Any, batch_size: int | None) -> None:
     by_first(lambda: write_file(content, path, "to_onnx", lambda whole, file: file.write(whole)))
 
 
-def built(onnx: Any, model: Any, batch_size: int | None) -> Any:
+def built(onnx: Any, model: ExchangedModel, batch_size: int | None) -> Any:
     """The checked ModelProto of a model."""
     network, helper = model.layers, onnx.helper
     dtype = np.float64 if model.be.default_np_dtype == np.float64 else np.float32
@@ -57,7 +61,7 @@ def built(onnx: Any, model: Any, batch_size: int | None) -> Any:
     return found
 
 
-def _inputs(w: Writer, layer: Any) -> Any:
+def _inputs(w: Writer, layer: Layer) -> Any:
     """Values of the inputs of a network, in lists as deep as those that it takes."""
     while isinstance(layer, Sequential):
         layer = layer.layers[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from neonlike.layers.recurrent import (
 )
 from neonlike.layers.recurrent.recurrent_output import BiSum
 from neonlike.transforms import Logistic, Tanh
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 ZERO = Constant(0.0)
 NAMED = {name: transform for transform, name in ACTIVATIONS.items()}
@@ -75,7 +78,7 @@ def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any
     return own, [NAMED[name]() for name in names[:activations]]
 
 
-def _result(node: Node, flow: Flow, layer: Any, units: int, own: Any) -> tuple[Layers, Flow]:
+def _result(node: Node, flow: Flow, layer: Layer, units: int, own: Any) -> tuple[Layers, Flow]:
     """The layer and the form of its outputs: of all steps, or of the last one alone."""
     both = own.direction == "bidirectional"
     turns = own.direction == "reverse"

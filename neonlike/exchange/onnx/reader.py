@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neonlike.exchange.onnx.graph import Flow, Graph, Node
 from neonlike.layers.container import LayerContainer
 from neonlike.layers.core.structure import SkipNode
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 Layers = list[Any]
 Read = Callable[["Reader", Node, Flow], tuple[Layers, Flow]]
@@ -32,7 +35,7 @@ class Reader:
         self.weights: list[tuple[Any, dict[str, np.ndarray]]] = []
         self._read: set[int] = set()
 
-    def holding(self, layer: Any, **params: np.ndarray) -> Any:
+    def holding(self, layer: Layer, **params: np.ndarray) -> Any:
         """Note the values of a layer's parameters; return the layer."""
         self.weights.append((layer, params))
         return layer

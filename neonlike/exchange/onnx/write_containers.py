@@ -11,38 +11,38 @@ from neonlike.layers.container import MergeBroadcast, MergeMultistream, MergeSum
 from neonlike.layers.core.structure import BranchNode, Reshape, SkipNode
 
 
-def sequential(w: Writer, layer: Any, x: Any) -> Any:
+def sequential(w: Writer, layer: Sequential, x: Any) -> Any:
     """All layers, one after the other."""
     for place, inner in enumerate(layer.layers):
         x = w.write(inner, x, place)
     return x
 
 
-def branch_node(w: Writer, layer: Any, x: Any) -> Any:
+def branch_node(w: Writer, layer: BranchNode, x: Any) -> Any:
     """A name for the value at the junction; a branch that starts there gives none."""
     if x is not None:
         w.places[id(layer)] = x
     return w.places[id(layer)].name
 
 
-def skip(w: Writer, layer: Any, x: Value) -> Any:
+def skip(w: Writer, layer: SkipNode, x: Value) -> Any:
     """No node: the input itself."""
     return x.name
 
 
-def reshape(w: Writer, layer: Any, x: Value) -> Any:
+def reshape(w: Writer, layer: Reshape, x: Value) -> Any:
     """Reshape or Flatten."""
     return w.reshaped(x, plain(layer.out_shape))
 
 
-def merge_sum(w: Writer, layer: Any, x: Value) -> Any:
+def merge_sum(w: Writer, layer: MergeSum, x: Value) -> Any:
     """Add, or Sum of more branches."""
     found = [w.write(branch, x, place) for place, branch in enumerate(layer.layers)]
     shape = plain(layer.out_shape)
     return w.node("Add" if len(found) == 2 else "Sum", [w.reshaped(y, shape) for y in found])
 
 
-def merge_broadcast(w: Writer, layer: Any, x: Any) -> Any:
+def merge_broadcast(w: Writer, layer: MergeBroadcast | MergeMultistream, x: Any) -> Any:
     """Concat."""
     inputs = x if isinstance(layer, MergeMultistream) else [x] * len(layer.layers)
     found = [w.write(branch, given, place) for place, (branch, given) in enumerate(zip(layer.layers, inputs))]
@@ -55,12 +55,12 @@ def merge_broadcast(w: Writer, layer: Any, x: Any) -> Any:
     return w.node("Concat", found, axis=2 if len(shape) == 2 else 1)
 
 
-def tree(w: Writer, layer: Any, x: Any) -> Any:
+def tree(w: Writer, layer: Tree, x: Any) -> Any:
     """All branches, each with an output."""
     return [w.write(branch, None if place else x, place) for place, branch in enumerate(layer.layers)]
 
 
-def trunk(w: Writer, layer: Any, x: Any) -> Any:
+def trunk(w: Writer, layer: SingleOutputTree, x: Any) -> Any:
     """The trunk alone, as in inference."""
     return w.write(layer.layers[0], x, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,16 +30,19 @@ from neonlike.transforms import (
     Tanh,
 )
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
+
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-def refuse_int8(w: Writer, layer: Any) -> None:
+def refuse_int8(w: Writer, layer: Layer) -> None:
     """Raise for a layer that multiplies in int8."""
     if getattr(layer, "int8_step", None) is not None:
         w.refuse("it is quantized to int8; call model.dequantize() before")
 
 
-def linear(w: Writer, layer: Any, x: Value) -> Any:
+def linear(w: Writer, layer: Linear, x: Value) -> Any:
     """Gemm, or for sequences MatMul."""
     refuse_int8(w, layer)
     if len(x.shape) == 2:
@@ -47,7 +50,7 @@ def linear(w: Writer, layer: Any, x: Value) -> Any:
     return w.node("Gemm", [w.flat(x), w.constant("W", layer.W.get())], transB=1)
 
 
-def bias(w: Writer, layer: Any, x: Value) -> Any:
+def bias(w: Writer, layer: Bias, x: Value) -> Any:
     """Add, of a bias for each feature or map."""
     values = layer.W.get().ravel()
     if len(x.shape) > 2:
@@ -55,7 +58,7 @@ def bias(w: Writer, layer: Any, x: Value) -> Any:
     return w.node("Add", [x, w.constant("W", values)])
 
 
-def lookup(w: Writer, layer: Any, x: Value) -> Any:
+def lookup(w: Writer, layer: LookupTable | Embedding, x: Value) -> Any:
     """Gather, of the rows of words."""
     words = x.name
     if words in w.inputs:
@@ -66,12 +69,12 @@ def lookup(w: Writer, layer: Any, x: Value) -> Any:
     return w.without_steps(found, layer.nin)
 
 
-def dropout(w: Writer, layer: Any, x: Value) -> Any:
+def dropout(w: Writer, layer: Dropout, x: Value) -> Any:
     """A product with the part that is kept, or in Caffe mode nothing."""
     return x.name if layer.caffe_mode or layer.keep == 1 else w.node("Mul", [x, w.constant("keep", layer.keep)])
 
 
-def activation(w: Writer, layer: Any, x: Value) -> Any:
+def activation(w: Writer, layer: Activation | DataTransform, x: Value) -> Any:
     """The nodes of the layer's transform."""
     function = TRANSFORMS.get(type(layer.transform))
     if function is None:
@@ -146,7 +149,7 @@ TRANSFORMS: dict[type, Callable[[Writer, Any, Value], Any]] = {
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-def attention(w: Writer, layer: Any, x: Value) -> Any:
+def attention(w: Writer, layer: MultiHeadAttention, x: Value) -> Any:
     """A call of a function of the file, which ONNX of this version has no operator for."""
     name = f"MultiHeadAttention_{layer.heads}x{layer.nin // layer.heads}"
     name += f"_causal_{layer.nsteps}" if layer.causal else ""
@@ -159,7 +162,7 @@ def attention(w: Writer, layer: Any, x: Value) -> Any:
     return w.without_steps(y, layer.nsteps)
 
 
-def _attention_body(w: Writer, layer: Any) -> list[Any]:
+def _attention_body(w: Writer, layer: MultiHeadAttention) -> list[Any]:
     """The nodes: queries, keys and values of each head; scores, softmax, means; the product with the last weight."""
     make, size = w.onnx.helper.make_node, layer.nin // layer.heads
     mask: list[Any] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.batchnorm_autodiff import BatchNormAutodiff
 from neonlike.layers.norm.normalization import BatchNorm
 from neonlike.layers.norm.samplenorm import GroupNorm, LayerNorm
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 # -- windows -----------------------------------------------------------------------------------------------------------
 
@@ -41,14 +44,14 @@ def _with_depth(w: Writer, x: Value, weight: np.ndarray) -> Any:
     return x
 
 
-def _without_depth(w: Writer, y: str, layer: Any, weight: np.ndarray) -> str:
+def _without_depth(w: Writer, y: str, layer: Layer, weight: np.ndarray) -> str:
     if weight.ndim == 5 and len(layer.out_shape) == 3:
         squeezed: str = w.node("Squeeze", [y, w.sizes("axes", 2)])
         return squeezed
     return y
 
 
-def convolution(w: Writer, layer: Any, x: Value) -> Any:
+def convolution(w: Writer, layer: Convolution | Convolution_bias | DepthwiseConvolution, x: Value) -> Any:
     """Conv."""
     refuse_int8(w, layer)
     weight = filters_first(layer)
@@ -61,7 +64,7 @@ def convolution(w: Writer, layer: Any, x: Value) -> Any:
     return _without_depth(w, y, layer, weight)
 
 
-def deconvolution(w: Writer, layer: Any, x: Value) -> Any:
+def deconvolution(w: Writer, layer: Deconvolution, x: Value) -> Any:
     """ConvTranspose."""
     weight = filters_first(layer)
     inputs = [_with_depth(w, x, weight), w.constant("W", weight)]
@@ -73,7 +76,7 @@ def deconvolution(w: Writer, layer: Any, x: Value) -> Any:
 POOLINGS = {"max": "MaxPool", "avg": "AveragePool", "l2": "LpPool"}
 
 
-def pooling(w: Writer, layer: Any, x: Value) -> Any:
+def pooling(w: Writer, layer: Pooling, x: Value) -> Any:
     """MaxPool, AveragePool or LpPool; windows that overhang the end are padded there."""
     g = layer.nglayer
     if g.JTRS[0] > 1 or g.strides[0] > 1 or g.padding[0]:
@@ -87,27 +90,26 @@ def pooling(w: Writer, layer: Any, x: Value) -> Any:
     return w.node(POOLINGS[layer.op], [x], kernel_shape=kernel, strides=strides, pads=[*before, *after])
 
 
-def pad(w: Writer, layer: Any, x: Value) -> Any:
+def pad(w: Writer, layer: Pad, x: Value) -> Any:
     """Pad."""
     sizes = w.sizes("pads", 0, 0, *layer.before, 0, 0, *layer.after)
     return w.node("Pad", [x, sizes, w.constant("value", layer.value)], mode="constant")
 
 
-def local_response(w: Writer, layer: Any, x: Value) -> Any:
+def local_response(w: Writer, layer: LRN, x: Value) -> Any:
     """LRN, and a factor."""
     if layer.beta:
         return w.refuse(f"its beta={layer.beta} adds the outputs of the batch before")
     if len(x.shape) != 3:
         return w.refuse(f"LRN of an input of shape {x.shape} is not what programs for ONNX compute")
-    attributes = {"alpha": float(layer.ascale), "beta": float(layer.bpower), "bias": 1.0, "size": layer.depth}
-    y = w.node("LRN", [x], **attributes)
+    y = w.node("LRN", [x], alpha=float(layer.ascale), beta=float(layer.bpower), bias=1.0, size=layer.depth)
     return y if layer.alpha == 1 else w.node("Mul", [y, w.constant("alpha", layer.alpha)])
 
 
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-def batch_norm(w: Writer, layer: Any, x: Value) -> Any:
+def batch_norm(w: Writer, layer: BatchNorm | BatchNormAutodiff, x: Value) -> Any:
     """BatchNormalization, along axis 1."""
     parameters = [w.constant(name, getattr(layer, name).get().ravel()) for name in ("gamma", "beta", "gmean", "gvar")]
     if layer.binary:
@@ -117,7 +119,7 @@ def batch_norm(w: Writer, layer: Any, x: Value) -> Any:
     return w.from_order(y, x.shape)
 
 
-def layer_norm(w: Writer, layer: Any, x: Value) -> Any:
+def layer_norm(w: Writer, layer: LayerNorm, x: Value) -> Any:
     """LayerNormalization, over all axes of a sample or of a step."""
     shape = x.shape if len(x.shape) > 2 else (-1,)
     parameters = [w.constant(name, getattr(layer, name).get().reshape(shape)) for name in ("gamma", "beta")]
@@ -125,7 +127,7 @@ def layer_norm(w: Writer, layer: Any, x: Value) -> Any:
     return w.node("LayerNormalization", [x, *parameters], axis=axis, epsilon=float(layer.eps))
 
 
-def group_norm(w: Writer, layer: Any, x: Value) -> Any:
+def group_norm(w: Writer, layer: GroupNorm, x: Value) -> Any:
     """A call of a function of the file: the operator is of a later version."""
     axes = len(x.shape)
     eps = f"{layer.eps:.9g}".replace(".", "_").replace("-", "m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from neonlike.layers.recurrent import (
 from neonlike.layers.recurrent.recurrent_output import BiSum
 from neonlike.transforms import Logistic, Rectlin, Tanh
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
+
 ACTIVATIONS = {Tanh: "Tanh", Logistic: "Sigmoid", Rectlin: "Relu"}
 """Class of a transform -> name of the activation in recurrent operators."""
 LSTM_GATES = (0, 2, 1, 3)
@@ -40,7 +43,7 @@ def _activation(w: Writer, transform: Any) -> str:
     return str(name)
 
 
-def _parts(layer: Any, order: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _parts(layer: Layer, order: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights of the inputs and states, and biases, of each direction, with gates in ONNX's order."""
     found = []
     for place, way in enumerate(ways(layer)):
@@ -53,7 +56,7 @@ def _parts(layer: Any, order: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _unroll(
-    w: Writer, layer: Any, x: Value, operator: str, parts: tuple[Any, ...], activations: list[str], **more: Any
+    w: Writer, layer: Layer, x: Value, operator: str, parts: tuple[Any, ...], activations: list[str], **more: Any
 ) -> Any:
     """The operator on the steps first, and its outputs as a sequence."""
     units, steps = parts[1].shape[-1], layer.out_shape[1]
@@ -72,18 +75,18 @@ def _unroll(
     return w.without_steps(w.node("Transpose", [y], perm=[1, 0, 2]), steps)
 
 
-def simple(w: Writer, layer: Any, x: Value) -> Any:
+def simple(w: Writer, layer: Recurrent | BiRNN, x: Value) -> Any:
     """RNN."""
     return _unroll(w, layer, x, "RNN", _parts(layer, (0,)), [_activation(w, layer.activation)])
 
 
-def lstm(w: Writer, layer: Any, x: Value) -> Any:
+def lstm(w: Writer, layer: LSTM | BiLSTM, x: Value) -> Any:
     """LSTM."""
     gate, inner = _activation(w, layer.gate_activation), _activation(w, layer.activation)
     return _unroll(w, layer, x, "LSTM", _parts(layer, LSTM_GATES), [gate, inner, inner])
 
 
-def gru(w: Writer, layer: Any, x: Value) -> Any:
+def gru(w: Writer, layer: GRU, x: Value) -> Any:
     """GRU; its update gate is 1 minus ours, which is the gate of negative sums."""
     if type(layer.gate_activation) is not Logistic:
         return w.refuse("its update gate is 1 minus that of ONNX, which is a gate of negative sums for Logistic alone")
@@ -105,22 +108,22 @@ def reset_after(w: Writer, layer: Any, x: Value) -> Any:
     return _unroll(w, layer, x, "GRU", parts, ["Sigmoid", "Tanh"], linear_before_reset=1)
 
 
-def last(w: Writer, layer: Any, x: Value) -> Any:
+def last(w: Writer, layer: RecurrentLast, x: Value) -> Any:
     """Gather of the last step."""
     return w.node("Gather", [w.steps(x, from_image=True), w.constant("last", -1, np.int64)], axis=1)
 
 
-def total(w: Writer, layer: Any, x: Value) -> Any:
+def total(w: Writer, layer: RecurrentSum, x: Value) -> Any:
     """ReduceSum over the steps."""
     return w.node("ReduceSum", [w.steps(x, from_image=True), w.sizes("axes", 1)], keepdims=0)
 
 
-def mean(w: Writer, layer: Any, x: Value) -> Any:
+def mean(w: Writer, layer: RecurrentMean, x: Value) -> Any:
     """ReduceMean over the steps."""
     return w.node("ReduceMean", [w.steps(x, from_image=True)], axes=[1], keepdims=0)
 
 
-def sum_of_ways(w: Writer, layer: Any, x: Value) -> Any:
+def sum_of_ways(w: Writer, layer: BiSum, x: Value) -> Any:
     """A call of a function of the file: the sum of both halves of the features."""
     make = w.onnx.helper.make_node
     w.function("BiSum", ["x"], [make("Split", ["x"], ["a", "b"], axis=-1), make("Add", ["a", "b"], ["y"])])

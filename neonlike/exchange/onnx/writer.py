@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from neonlike.errors import NotDefined
 from neonlike.exchange.onnx.library import DOMAIN, OPSET
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 Shape = tuple[int, ...]
 
@@ -65,7 +68,7 @@ class Writer:
 
     # -- layers --------------------------------------------------------------------------------------------
 
-    def write(self, layer: Any, x: Any, place: int | None) -> Any:
+    def write(self, layer: Layer, x: Any, place: int | None) -> Any:
         """Write the layer at a place of its container, or the whole network (None); return its output value."""
         before = self._layer, self.path
         self._layer, self.path = layer, [*self.path, *([] if place is None else [str(place)])]
@@ -175,6 +178,6 @@ class Writer:
         return name if steps > 1 else self.node("Squeeze", [name, self.sizes("axes", 1)])
 
 
-def _unknown(w: Writer, layer: Any, x: Any) -> Any:
+def _unknown(w: Writer, layer: Layer, x: Any) -> Any:
     """Refuse a layer that no table has."""
     w.refuse("ONNX has no operator for it, or this library does not know which")

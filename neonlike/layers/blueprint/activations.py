@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.expressions.activation import asks_for
 from neonlike.checks import brief, number
@@ -13,6 +13,9 @@ from neonlike.layers.core.base import require_transform
 from neonlike.layers.core.elementwise import Activation as ActivationLayer
 from neonlike.transforms import GELU, Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Swish, Tanh
 from neonlike.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from neonlike.layers.blueprint.description import Function
 
 
 class Scaled(Transform):
@@ -82,7 +85,7 @@ class Activation:
     transform: Any = None
 
     @staticmethod
-    def of(where: str, activation: Any, alpha: Any = None, beta: Any = None) -> Activation:
+    def of(where: str, activation: Function, alpha: Any = None, beta: Any = None) -> Activation:
         """The activation of a name, with its parameters, or of a transform; None is the identity.
 
         Parameters

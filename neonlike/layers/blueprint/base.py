@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.backends.geometry.counts import round_up
 from neonlike.backends.tensors.scratch import GRANULE
 from neonlike.nervanaobject import NervanaObject
 
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+
 
 @contextmanager
-def working(be: Any, desc: TensorDesc) -> Iterator[None]:
+def working(be: Backend, desc: TensorDesc) -> Iterator[None]:
     """Make ``be`` the current backend, with the batch size and dtype of ``desc``; restore all of it afterwards.
 
     Layers, transforms, initializers and optimizers take both from the current backend.
@@ -27,7 +30,7 @@ def working(be: Any, desc: TensorDesc) -> Iterator[None]:
         _set_current(be, *before)
 
 
-def _set_current(be: Any, current: Any, samples: int | None, dtype: Any) -> None:
+def _set_current(be: Backend, current: Any, samples: int | None, dtype: Any) -> None:
     if NervanaObject.be is not current:  # setting it makes Python look up all attributes of layers anew
         NervanaObject.be = current
     be.bsz, be.default_dtype = samples, dtype
@@ -66,7 +69,7 @@ class Blueprint:
     True
     """
 
-    be: Any = field(compare=False, repr=False)
+    be: Backend = field(compare=False, repr=False)
     kind: str
     src_desc: Any
     dst_desc: Any

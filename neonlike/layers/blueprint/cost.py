@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
@@ -15,6 +15,9 @@ from neonlike.layers.blueprint.description import fitting, listed
 from neonlike.layers.blueprint.wrapped import in_rows
 from neonlike.layers.core.cost import GeneralizedCost
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, Logistic, MeanAbsolute, MeanSquared, Softmax
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 COSTS: dict[str, Any] = {"mean_absolute": MeanAbsolute, "quadratic": MeanSquared}
 ENTROPIES = {
@@ -54,7 +57,7 @@ class CostBlueprint:
     (True, 'quadratic', (1, 2))
     """
 
-    be: Any = field(compare=False, repr=False)
+    be: Backend = field(compare=False, repr=False)
     name: str
     src_desc: TensorDesc
     activation: str | None
@@ -82,7 +85,7 @@ class CostBlueprint:
         return f"{self.name} cost: {self.src_desc.shape}"
 
 
-def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
+def cost_blueprint(be: Backend, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
     """See ``Blueprints.cost``.
 
     Parameters

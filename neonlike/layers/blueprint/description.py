@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,26 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import require_size
 from neonlike.optree.dtypes import is_float
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.transforms.transform import Transform
+
+class HasOutput(Protocol):
+    """A blueprint, whose output can be the input of another one."""
+
+    @property
+    def train_desc(self) -> Any:
+        """Descriptor of the output in training; a tuple of them for several outputs."""
+        ...
+
+
+Input: TypeAlias = "TensorDesc | Tensor | HasOutput | tuple[int, ...] | list[int]"
+"""An input of a blueprint: a descriptor, a tensor, the blueprint that computes it, or a shape, with the batch last."""
+Output: TypeAlias = "TensorDesc | tuple[int, ...] | list[int] | int"
+"""An output of a blueprint: its descriptor, its shape, or its number of features."""
+Function: TypeAlias = "Transform | str | None"
+"""The function behind a layer: a transform, the name of one, or none."""
 
 SEQUENCE = "CTN"
 """The layout of sequences: features, steps, samples."""
@@ -42,7 +62,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def described(be: Any, where: str, given: Any) -> TensorDesc:
+def described(be: Backend, where: str, given: Any) -> TensorDesc:
     """The descriptor of ``given``: a descriptor, a blueprint's output, a tensor or a shape in the backend's dtype.
 
     Parameters
@@ -106,7 +126,7 @@ def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
     return desc.view(tensor, "the tensor", where)
 
 
-def several(be: Any, where: str, given: Any) -> tuple[TensorDesc, ...]:
+def several(be: Backend, where: str, given: Any) -> tuple[TensorDesc, ...]:
     """The descriptors of several inputs: of a list, or of the outputs of a blueprint.
 
     Parameters
@@ -133,7 +153,7 @@ def features(desc: TensorDesc) -> int:
     return math.prod(desc.shape[:-1])
 
 
-def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, ...] | None = None) -> TensorDesc:
+def output_of(be: Backend, where: str, src: TensorDesc, dst: Any, shape: tuple[int, ...] | None = None) -> TensorDesc:
     """The descriptor of an output from ``dst``: None, its first size, a shape or a descriptor.
 
     Parameters

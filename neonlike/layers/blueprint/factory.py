@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from neonlike.layers.dense.linear import Linear
 from neonlike.layers.images.convolution import Convolution_bias
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.normalization import BatchNorm as BatchNormalization
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.layers.blueprint.description import Function, Input, Output
 
 ZERO = Constant(0)
 """What parameters are until ``init`` of a built layer."""
@@ -79,12 +83,12 @@ class Blueprints:
     [[12.0, 12.0]]
     """
 
-    def __init__(self, be: Any) -> None:
+    def __init__(self, be: Backend) -> None:
         self.be = be
 
     # Layers with weights
 
-    def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> Wrapped:
+    def inner_product(self, src: Input, dst: Output, weights_type: Any = None) -> Wrapped:
         """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input.
 
         Parameters
@@ -111,8 +115,9 @@ class Blueprints:
         return self._product("inner_product", src, dst, IDENTITY, weights_type)
 
     def fully_connected(
-        self, src: Any, dst: Any, activation: Any = None, alpha: Any = None, beta: Any = None, weights_type: Any = None
-    ) -> Wrapped:
+        self, src: Input, dst: Output, activation: Function = None, alpha: Any = None, beta: Any = None,
+        weights_type: Any = None,
+    ) -> Wrapped:  # fmt: skip
         """f(W · x + b) of each sample.
 
         Parameters
@@ -152,10 +157,10 @@ class Blueprints:
 
     def convolution(
         self,
-        src: Any,
+        src: Input,
         kernel: Any,
-        dst: Any,
-        activation: Any = None,
+        dst: Output,
+        activation: Function = None,
         strides: Any = 1,
         padding: Any = 0,
         dilation: Any = 1,
@@ -205,8 +210,9 @@ class Blueprints:
         return replace(made, dst_desc=out, geometry=g)
 
     def batch_norm(
-        self, src: Any, activation: Any = None, alpha: Any = None, beta: Any = None, eps: float = 1e-3, rho: float = 0.9
-    ) -> BatchNorm:
+        self, src: Input, activation: Function = None, alpha: Any = None, beta: Any = None, eps: float = 1e-3,
+        rho: float = 0.9,
+    ) -> BatchNorm:  # fmt: skip
         """Normalization of each feature or map over the batch, then scale, shift and an activation.
 
         Parameters
@@ -240,9 +246,9 @@ class Blueprints:
 
     def rnn_op(
         self,
-        src: Any,
-        dst: Any,
-        activation: Any = "tanh",
+        src: Input,
+        dst: Output,
+        activation: Function = "tanh",
         direction: str = ONE_WAY,
         layers: int = 1,
         src_iter: bool = False,
@@ -283,10 +289,10 @@ class Blueprints:
 
     def rnn(
         self,
-        src: Any,
-        dst: Any,
+        src: Input,
+        dst: Output,
         layers: int = 1,
-        activation: Any = "tanh",
+        activation: Function = "tanh",
         alpha: Any = None,
         weights_type: Any = None,
         src_iter: bool = False,
@@ -311,7 +317,7 @@ class Blueprints:
         return self._recurrent("rnn", src, dst, activation, alpha, direction, layers, states, weights_type)
 
     def _recurrent(
-        self, where: str, src: Any, dst: Any, activation: Any, alpha: Any, direction: str, layers: int,
+        self, where: str, src: Any, dst: Any, activation: Function, alpha: Any, direction: str, layers: int,
         states: tuple[bool, bool], weights_type: Any,
     ) -> Rnn:  # fmt: skip
         given = described(self.be, where, src)
@@ -330,8 +336,9 @@ class Blueprints:
     # Layers without weights
 
     def pooling(
-        self, src: Any, kernel: Any, algorithm: str = "max", strides: Any = None, padding: Any = 0, dst: Any = None
-    ) -> Wrapped:
+        self, src: Input, kernel: Any, algorithm: str = "max", strides: Any = None, padding: Any = 0,
+        dst: Output | None = None,
+    ) -> Wrapped:  # fmt: skip
         """The greatest value ("max") or the mean ("avg") of each window; padding does not count.
 
         Parameters
@@ -360,7 +367,7 @@ class Blueprints:
         part = Part.of(Pooling, fshape=sizes.pop("kernel"), op=algorithm, **sizes)
         return self._images("pooling", given, dst, part, IDENTITY)
 
-    def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> Wrapped:
+    def activation(self, src: Input, activation: Function, alpha: Any = None, beta: Any = None) -> Wrapped:
         """f(x).
 
         Parameters
@@ -384,7 +391,7 @@ class Blueprints:
         recipe = (Part.of(SkipNode),) if found.is_identity else ()
         return Wrapped(self.be, "activation", given, given, given.shape[:-1], recipe, found)
 
-    def gaussian_dropout(self, src: Any, sd: float) -> GaussianDropout:
+    def gaussian_dropout(self, src: Input, sd: float) -> GaussianDropout:
         """Each element times a number drawn from N(1, sd²), in training.
 
         Examples
@@ -440,7 +447,7 @@ class Blueprints:
         out = resized(given[0], where, sum(one.shape[where] for one in given))
         return Stream(self.be, "concat", given, self._typed("concat", out, dst_type), where)
 
-    def branch(self, src: Any, axis: Any, dsts: Any) -> Stream:
+    def branch(self, src: Input, axis: Any, dsts: Any) -> Stream:
         """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors.
 
         Parameters
@@ -479,7 +486,7 @@ class Blueprints:
             raise ShapeError(f"branch: {found.shape} is no part of {src.shape} along axis {axis}")
         return found
 
-    def split(self, src: Any, n: int) -> Stream:
+    def split(self, src: Input, n: int) -> Stream:
         """The input as each of ``n`` outputs; their gradients add up.
 
         Examples
@@ -492,7 +499,7 @@ class Blueprints:
         given = described(self.be, "split", src)
         return Stream(self.be, "split", given, (given,) * require_size(n, "split: n"))
 
-    def abbreviate(self, src: Any, dst_type: Any = None) -> Stream:
+    def abbreviate(self, src: Input, dst_type: Any = None) -> Stream:
         """The last step of a sequence (features, steps, N), as (features, N).
 
         Examples

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint, room
 from neonlike.layers.blueprint.built import BuiltLayer, Scales, ports_of
 from neonlike.layers.blueprint.description import listed
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class NetworkLayer(BuiltLayer):
@@ -193,7 +196,7 @@ class Parallel(Network):
     layer_class = ParallelLayer
 
 
-def sequential(be: Any, blueprints: Any) -> Sequential:
+def sequential(be: Backend, blueprints: Any) -> Sequential:
     """See ``Blueprints.sequential``."""
     chain = checked_blueprints("sequential", blueprints)
     for before, after in pairwise(chain):
@@ -205,7 +208,7 @@ def sequential(be: Any, blueprints: Any) -> Sequential:
     return Sequential(be, "sequential", chain[0].src_desc, chain[-1].dst_desc, chain)
 
 
-def parallel(be: Any, blueprints: Any) -> Parallel:
+def parallel(be: Backend, blueprints: Any) -> Parallel:
     """See ``Blueprints.parallel``."""
     paths = checked_blueprints("parallel", blueprints)
     for one in paths:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.container.branches import as_branch
@@ -10,6 +10,9 @@ from neonlike.layers.container.sequential import Sequential
 from neonlike.layers.core.base import AccumulationError, Layer
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.nervanaobject import Description, NervanaObject, build, get_args
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -52,7 +55,7 @@ class GenerativeAdversarial(Sequential):
         head = "  " * level + f"{self.classnm} '{self.name}'"
         return "\n".join([head, *(part.nested_str(level + 1) for part in (self.generator, self.discriminator))])
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure the generator for the noise, and the discriminator for the generator's output."""
         super().configure(in_obj)
         for part in (self.generator, self.discriminator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import is_iterable, shown
@@ -12,10 +12,13 @@ from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.structure import SkipNode
 from neonlike.nervanaobject import get_args
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer, Layers, ShapeSource
+
 __public_module__ = "neonlike.layers.container"
 
 
-def as_branch(layers: Any) -> Sequential:
+def as_branch(layers: Layers) -> Sequential:
     """Return a chain unchanged, and wrap a layer or a list of layers in a chain."""
     return layers if isinstance(layers, Sequential) else Sequential(layers)
 
@@ -33,19 +36,19 @@ def as_branches(name: str, layers: Any) -> list[Sequential]:
     return [as_branch(branch) for branch in layers]
 
 
-def chain(layer: Any) -> list[Any]:
+def chain(layer: Layer) -> list[Any]:
     """List the layers of a chain in order, with nested chains flattened; another layer becomes a list of one."""
     if not isinstance(layer, Sequential):
         return [layer]
     return [entry for inner in layer.layers for entry in chain(inner)]
 
 
-def adds_to_deltas(layer: Any) -> bool:
+def adds_to_deltas(layer: Layer) -> bool:
     """Whether ``bprop(error, alpha, beta)`` of a layer adds to an error buffer of its own."""
     return bool(layer.owns_delta) and "beta" in get_args(layer.bprop)
 
 
-def adds_to_outputs(layer: Any) -> bool:
+def adds_to_outputs(layer: Layer) -> bool:
     """Whether ``fprop(inputs, inference, beta)`` of a layer adds to its outputs and does not read them later."""
     return not isinstance(layer, LayerContainer) and "beta" in get_args(layer.fprop)
 
@@ -96,7 +99,7 @@ class Run(Dependent):
         """The layers in order, the head included."""
         return [*([] if self.head is None else [self.head]), *chain(self.branch)]
 
-    def configure(self, in_obj: Any) -> None:
+    def configure(self, in_obj: ShapeSource) -> None:
         """Configure the branch for the container's input."""
         self.branch.configure(in_obj if self.head is None else self.head.configure(in_obj))
 

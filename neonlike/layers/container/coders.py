@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from neonlike.layers.container.branches import chain
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.base import interpret_in_shape
 from neonlike.layers.core.chain import running
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer, Layers
 
 __public_module__ = "neonlike.layers.container"
 
@@ -48,7 +51,7 @@ class Encoder(Sequential):
     [[[3.0, 3.0]]]
     """
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(layers, name)
         self.recurrent = self._recurrent = recurrent_layers(chain(self))
         self._no_error: Any = None
@@ -106,7 +109,7 @@ class Decoder(Sequential):
     ((4, 5), 1)
     """
 
-    def __init__(self, layers: Any, name: str | None = None, start_index: int | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None, start_index: int | None = None) -> None:
         super().__init__(layers, name)
         self.start_index = start_index
         self.recurrent = self._recurrent = recurrent_layers(chain(self))
@@ -165,7 +168,8 @@ class Decoder(Sequential):
             self._step = Sequential([of_one_step(layer) for layer in self.layers], name=self.name)
             self._step.configure((1,) if self.takes_words else (self.in_features, 1))
             self._step.allocate()
-        self._running = chain(self._step if inference else self)
+        step = self._step if inference else None
+        self._running = chain(self if step is None else step)
 
     @contextmanager
     def step_by_step(self) -> Iterator[None]:
@@ -225,7 +229,7 @@ def recurrent_layers(layers: Sequence[Any]) -> list[Any]:
     return [layer for layer in layers if hasattr(layer, "final_state")]
 
 
-def of_one_step(layer: Any) -> Any:
+def of_one_step(layer: Layer) -> Any:
     """Copy a layer with its parameters, ready to be configured and allocated for other inputs."""
     if isinstance(layer, LayerContainer):
         config = layer.get_description()["config"]

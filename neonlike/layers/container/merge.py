@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import brief, shown
@@ -19,6 +19,9 @@ from neonlike.layers.container.sequential import LayerContainer
 from neonlike.layers.core.base import Layer, interpret_in_shape, part_of
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import copied
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -50,7 +53,7 @@ class Broadcast(LayerContainer):
     (True, [1, 2])
     """
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(name)
         self.layers = as_branches(self.name, layers)
         if not self.layers:
@@ -58,7 +61,7 @@ class Broadcast(LayerContainer):
         self.owns_delta = True
         self._runs = [Run(branch) for branch in self.layers]
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure all branches with the same input."""
         super().configure(in_obj)
         for run in self._runs:
@@ -137,7 +140,7 @@ class MergeSum(Broadcast):
 
     repeatable = True
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(layers, name)
         # The other branches end in a layer that reads its outputs again, or writes them in place.
         self._direct = [run for run in self._runs if adds_to_outputs(chain(run.branch)[-1])]
@@ -246,7 +249,9 @@ class MergeBroadcast(Broadcast):
     MERGES = ("recurrent", "depth", "stack")
     repeatable = True
 
-    def __init__(self, layers: Any, merge: str, alphas: Sequence[float] | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, layers: Layers, merge: str, alphas: Sequence[float] | None = None, name: str | None = None
+    ) -> None:
         super().__init__(layers, name)
         if merge not in self.MERGES:
             raise ArgumentError(f"{self.name}: merge={brief(merge)} is not one of {', '.join(self.MERGES)}")
@@ -404,11 +409,11 @@ class MergeMultistream(MergeBroadcast):
 
     several_inputs = True
 
-    def __init__(self, layers: Any, merge: str, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, merge: str, name: str | None = None) -> None:
         super().__init__(layers, merge, name=name)
         self.owns_delta = False
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure each branch with its input.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.errors import ArgumentError
 from neonlike.layers.container.merge import MergeSum
@@ -10,6 +10,10 @@ from neonlike.layers.core.base import Layer, require_layer, require_transform
 from neonlike.layers.core.elementwise import Activation
 from neonlike.layers.core.structure import SkipNode
 from neonlike.layers.core.variables import ListOnVariables
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -52,7 +56,9 @@ class Residual(ListOnVariables, list[Any]):
     [[3.0, 3.0], [3.0, 3.0]]
     """
 
-    def __init__(self, layers: Any, shortcut: Any = None, activation: Any = None, name: str | None = None) -> None:
+    def __init__(
+        self, layers: Layers, shortcut: Any = None, activation: Transform | None = None, name: str | None = None
+    ) -> None:
         super().__init__()
         if isinstance(layers, Layer) or not isinstance(layers, list | tuple) or not layers:
             raise ArgumentError("Residual: layers must be a list of at least one layer")

@@ -6,7 +6,7 @@ Source: Sutskever et al., "Sequence to sequence learning with neural networks" (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from neonlike.layers.core.base import Layer, interpret_in_shape, plain_shape
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.recurrent.lstm import LSTM
 from neonlike.nervanaobject import Description, build
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -64,7 +67,7 @@ class Seq2Seq(LayerContainer):
     """
 
     def __init__(
-        self, layers: Any, decoder_connections: Sequence[int | None] | None = None, name: str | None = None
+        self, layers: Layers, decoder_connections: Sequence[int | None] | None = None, name: str | None = None
     ) -> None:
         super().__init__(name)
         if not isinstance(layers, list | tuple) or len(layers) != 2:
@@ -100,7 +103,7 @@ class Seq2Seq(LayerContainer):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def data_shape(self, in_obj: Any) -> Any:
+    def data_shape(self, in_obj: ShapeSource) -> Any:
         """The shapes of both inputs, concatenated, from a dataset or from shapes."""
         shape = plain_shape(getattr(in_obj, "shape", in_obj))
         if hasattr(in_obj, "decoder_shape"):
@@ -129,7 +132,7 @@ class Seq2Seq(LayerContainer):
         self.decoder.configure(read)
         return (interpret_in_shape(self.decoder.out_shape)[0], *read[1:])
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure encoder and decoder.
 
         Parameters

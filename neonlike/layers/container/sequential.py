@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.recurrent.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -187,7 +190,7 @@ class LayerContainer(Layer):
 
     # -- inputs --------------------------------------------------------------------------------------------
 
-    def data_shape(self, in_obj: Any) -> Any:
+    def data_shape(self, in_obj: ShapeSource) -> Any:
         """The input shape of a dataset or shape, for comparison with ``in_shape``.
 
         Parameters
@@ -273,7 +276,7 @@ class LayerContainer(Layer):
             layer.load_weights(described, load_states and (inside or "states" in described))
 
 
-def _check_kind(layer: Any, described: Description) -> None:
+def _check_kind(layer: Layer, described: Description) -> None:
     """Raise if a saved layer has another class than ``layer``, and only one of the two has parameters."""
     saved = str(described.get("type", layer.classnm)).rpartition(".")[2]
     takes = layer.has_params or type(layer).load_weights is not Layer.load_weights
@@ -319,7 +322,7 @@ class Sequential(LayerContainer):
 
     folds = repeatable = True
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(name)
         self.layers = [require_layer(layer, self.name) for layer in flatten(layers)]
         self._layers = [layer for layer in self.layers if not layer.is_branch_node]
@@ -347,7 +350,7 @@ class Sequential(LayerContainer):
         super().set_next(layer)
         self._layers[-1].set_next(layer)
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure each layer from its predecessor; None starts from a BranchNode that is already configured."""
         first = self.layers[0]
         if in_obj is not None:
@@ -388,7 +391,7 @@ class Sequential(LayerContainer):
         self.outputs = self._layers[-1].outputs
 
     @staticmethod
-    def _allocate_layer(layer: Any, accumulate_updates: bool, **kwargs: Any) -> None:
+    def _allocate_layer(layer: Layer, accumulate_updates: bool, **kwargs: Any) -> None:
         if accumulate_updates and "accumulate_updates" in get_args(layer.allocate):
             kwargs["accumulate_updates"] = True
         layer.allocate(**kwargs)

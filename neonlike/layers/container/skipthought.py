@@ -5,7 +5,7 @@ Source: Kiros et al., "Skip-thought vectors" (2015).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from neonlike.layers.dense.lookup import LookupTable
 from neonlike.layers.recurrent import GRU, LSTM, Recurrent
 from neonlike.nervanaobject import Description
 from neonlike.transforms import Softmax
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -89,15 +93,15 @@ class SkipThought(LayerContainer):
         self,
         vocab_size: int,
         embed_dim: int,
-        init_embed: Any,
+        init_embed: Init,
         nhidden: int,
         rec_layer: Any,
-        init_rec: Any,
+        init_rec: Init,
         activ_rec: Any,
         activ_rec_gate: Any,
-        init_ff: Any,
-        init_const: Any,
-        layers: Any = None,
+        init_ff: Init,
+        init_const: Init,
+        layers: Layers | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name)
@@ -145,16 +149,16 @@ class SkipThought(LayerContainer):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def data_shape(self, in_obj: Any) -> Any:
+    def data_shape(self, in_obj: ShapeSource) -> Any:
         """The shapes of the three sentences, from a dataset or from shapes."""
-        shape = getattr(in_obj, "shape", in_obj)
+        shape: Any = getattr(in_obj, "shape", in_obj)
         alone = not isinstance(shape, list | tuple) or all(isinstance(size, int | np.integer) for size in shape)
         shapes = [shape] * 3 if alone else list(shape)
         if len(shapes) != 3:
             raise ArgumentError(f"{self.name}: expected the shapes of three sentences, got {shown(shape)}")
         return [plain_shape(one) for one in shapes]
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure all parts.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
@@ -12,6 +12,9 @@ from neonlike.layers.container.branches import adds_to_deltas, as_branches
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.deltas import DeltasTree
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -50,7 +53,7 @@ class Tree(LayerContainer):
     [[[6.0, 6.0]], [[12.0, 12.0]]]
     """
 
-    def __init__(self, layers: Any, name: str | None = None, alphas: Sequence[float] | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None, alphas: Sequence[float] | None = None) -> None:
         super().__init__(name)
         self.layers = as_branches(self.name, layers)
         if not self.layers:
@@ -77,7 +80,7 @@ class Tree(LayerContainer):
                     "listed before it; list the trunk first"
                 )
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure the trunk with the input, then the branches from their junctions."""
         super().configure(in_obj)
         for i, branch in enumerate(self.layers):
@@ -195,7 +198,7 @@ class SingleOutputTree(Tree):
         return self.layers[0].fprop(inputs, inference)
 
 
-def _nodes(layer: Any) -> list[Any]:
+def _nodes(layer: Layer) -> list[Any]:
     """The BranchNodes in a container and in its nested containers."""
     if isinstance(layer, LayerContainer):
         return [node for inner in layer.layers for node in _nodes(inner)]

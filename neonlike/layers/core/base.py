@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
 from neonlike.optree import dialect
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.protocol import HasShape
+
 __all__ = [
     "AccumulationError", "Layer", "first_part", "interpret_in_shape", "part_of", "plain_shape", "require_input",
     "require_layer", "require_size", "require_tensor", "require_transform",
@@ -34,6 +37,10 @@ __public_module__ = "neonlike.layers.layer"
 CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "neighbours", "replays", "_desc"))
 """Attributes that passes read nothing of, so that they may be any objects of users; see ``Layer.depends_on``."""
 Shape = int | tuple[int, ...]
+ShapeSource: TypeAlias = "Layer | int | tuple[Any, ...] | list[Any] | HasShape"
+"""What tells a layer the shape of its input: the layer before, a shape or several, a tensor, or data."""
+Layers: TypeAlias = "Layer | Iterable[Any]"
+"""What containers take: layers, in lists that may be nested, or one of them."""
 Bprop = TypeVar("Bprop", bound=Callable[..., Any])
 
 
@@ -163,7 +170,7 @@ class Layer(OnVariables, NervanaObject):
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Read the input shape and compute the output shape.
 
         Parameters
@@ -186,7 +193,7 @@ class Layer(OnVariables, NervanaObject):
         self.in_shape = self.input_shape(in_obj)
         return self
 
-    def input_shape(self, in_obj: Any) -> Any:
+    def input_shape(self, in_obj: ShapeSource) -> Any:
         """Read the shape of a sample from a shape, a layer, a tensor ``(features, N)`` or a dataset.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
@@ -12,6 +12,10 @@ from neonlike.layers.core.folding import is_finished
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.core.parts import reshaped
 from neonlike.transforms import Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Tanh
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -43,7 +47,7 @@ class Bias(ParameterLayer):
 
     repeatable = True
 
-    def __init__(self, init: Any, name: str | None = None) -> None:
+    def __init__(self, init: Init, name: str | None = None) -> None:
         super().__init__(init, name)
         self.owns_output = False
         self.owns_delta = False
@@ -52,7 +56,7 @@ class Bias(ParameterLayer):
         rows = self.weight_shape[0] if self.weight_shape else "?"
         return f"Bias Layer '{self.name}': {rows} biases"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Read the number of biases from the first entry of the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape

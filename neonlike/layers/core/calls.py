@@ -10,7 +10,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.autograd.parameters import SharedParameter, shared_parameter
 from neonlike.backends.backend import Tensor
@@ -18,15 +18,19 @@ from neonlike.errors import ArgumentError, GradientError
 from neonlike.layers.core.snapshot import Snapshot
 from neonlike.optree.calls import Request
 
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.layers.core.protocol import CalledLayer
+
 # Parameters -----------------------------------------------------------------------------------------------------------
 
 
-def leaves_of(layer: Any) -> list[Any]:
+def leaves_of(layer: CalledLayer) -> list[Any]:
     """The leaf layers, in the order of the forward pass."""
     return list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
 
 
-def parameters_of(layer: Any) -> list[SharedParameter]:
+def parameters_of(layer: CalledLayer) -> list[SharedParameter]:
     """See :meth:`OnVariables.parameters`."""
     if hasattr(layer, "layers_to_optimize"):
         trained = layer.layers_to_optimize
@@ -91,11 +95,11 @@ class Calls:
         """The call that owns the buffers, if it is alive."""
         return None if self.owner is None else self.owner()
 
-    def take(self, layer: Any) -> Snapshot:
+    def take(self, layer: CalledLayer) -> Snapshot:
         """Save the current state of ``layer``."""
         return Snapshot(layer, [*_lasting(layer), *self.inputs])
 
-    def make_room(self, layer: Any) -> None:
+    def make_room(self, layer: CalledLayer) -> None:
         """Save the state of the previous call before the next one, if a backward pass may still need it."""
         if self.latest is not None:
             self.latest.restore()
@@ -139,7 +143,7 @@ class Call:
         The layer's state after the pass, saved when another call needs the buffers.
     """
 
-    def __init__(self, layer: Any, inputs: list[Any], parameters: list[SharedParameter]) -> None:
+    def __init__(self, layer: CalledLayer, inputs: list[Any], parameters: list[SharedParameter]) -> None:
         self.layer, self.parameters = layer, parameters
         self.snapshot: Snapshot | None = None
         self.done = False
@@ -213,7 +217,7 @@ class LayerGradient(Request):
         self.call, self.shapes, self.wanted = made_by, shapes, wanted
         self.results, self.dtypes = results, (dtype, *[None] * len(results))  # type: ignore[misc]
 
-    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+    def run(self, be: Backend, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """Compute the gradients; gradients accumulated in the layer are preserved.
 
         Parameters
@@ -272,13 +276,13 @@ def copied(x: Any) -> Any:
     return made_anew
 
 
-def works_in_place(layer: Any) -> bool:
+def works_in_place(layer: CalledLayer) -> bool:
     """Whether the layer may overwrite its inputs: it, or a leading layer, has no output buffer."""
     first: Any = leaves_of(layer)[0]
     return not first.owns_output
 
 
-def _lasting(layer: Any) -> list[Any]:
+def _lasting(layer: CalledLayer) -> list[Any]:
     """Tensors that outlive a call: parameters and running statistics, gradients, optimizer states."""
     found: list[Any] = []
     for leaf in leaves_of(layer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,7 +20,39 @@ from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.values import values
 from neonlike.transforms.transform import Cost, Metric
 
+if TYPE_CHECKING:
+    from neonlike.transforms.cost import GANCost
+    from neonlike.transforms.transform import Transform
+
 __public_module__ = "neonlike.layers.layer"
+
+
+class NetworkCost(Protocol):
+    """The methods that a model needs of its cost. :class:`GeneralizedCost` and :class:`Multicost` have them."""
+
+    def initialize(self, in_obj: Any, /) -> None:
+        """Allocate the buffers for the outputs of a network, its container or last layer."""
+        ...
+
+    def get_cost(self, inputs: Any, targets: Any, /) -> Any:
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor, or list of Tensor
+            Outputs of the network ``(nout, N)``, and their targets.
+        """
+        ...
+
+    def get_errors(self, inputs: Any, targets: Any, /) -> Any:
+        """Gradient of the summed cost with respect to the outputs, in their shape.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor, or list of Tensor
+            Outputs of the network ``(nout, N)``, and their targets.
+        """
+        ...
 
 
 class GeneralizedCost(NervanaObject):
@@ -62,7 +94,7 @@ class GeneralizedCost(NervanaObject):
     """Methods of the cost function that are called in addition to itself."""
     example: ClassVar[str] = "CrossEntropyMulti()"
 
-    def __init__(self, costfunc: Any, name: str | None = None) -> None:
+    def __init__(self, costfunc: Cost, name: str | None = None) -> None:
         super().__init__(name)
         has_gradients = all(hasattr(costfunc, method) for method in self.gradients) and not isinstance(costfunc, Metric)
         if isinstance(costfunc, type) or not callable(costfunc) or not has_gradients:
@@ -74,7 +106,7 @@ class GeneralizedCost(NervanaObject):
         self.outputs: Any = None
         self.deltas: Any = None
         self.prev_layer: Any = None
-        self.activation: Any = None
+        self.activation: Transform | None = None
         self.column_weights: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
@@ -188,7 +220,7 @@ class GeneralizedCost(NervanaObject):
             return self.costfunc.bprop(inputs, targets)
         return self.slope_by(self.activation, inputs, targets)
 
-    def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
+    def slope_by(self, activation: Transform | None, inputs: Any, targets: Any) -> Any:
         """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``.
 
         Parameters
@@ -270,7 +302,7 @@ class GeneralizedCost(NervanaObject):
         return self.deltas
 
 
-def _is_known(costfunc: Any) -> bool:
+def _is_known(costfunc: Cost) -> bool:
     """Whether ``slope`` is the derivative by the outputs: true for our cost functions and for those that declare it."""
     if not isinstance(costfunc, Cost) or not costfunc.by_outputs or "bprop" in vars(costfunc):
         return False
@@ -286,7 +318,7 @@ def _knows_slopes(kind: type, *methods: Any) -> bool:
     return all(issubclass(owner, owners[0]) for owner in owners[1:] if owner is not Cost)
 
 
-def warn_of_pair(costfunc: Any, activation: Any) -> None:
+def warn_of_pair(costfunc: Cost, activation: Transform | None) -> None:
     """Warn once if the network is trained by a gradient other than that of its cost."""
     if _is_known(costfunc):
         fits = type(costfunc).slope is Cost.slope if activation is None else costfunc.fits(activation)
@@ -330,7 +362,7 @@ class GeneralizedCostMask(GeneralizedCost):
     [[1.5, 0.0]]
     """
 
-    def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
+    def __init__(self, costfunc: Cost, weights: float = 1.0, name: str | None = None) -> None:
         super().__init__(costfunc, name)
         self.weights = weights
 
@@ -362,7 +394,7 @@ class GeneralizedCostMask(GeneralizedCost):
         target, mask = self._pair(targets)
         return self.costfunc.bprop(inputs, target) * mask * self.weights
 
-    def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
+    def slope_by(self, activation: Transform | None, inputs: Any, targets: Any) -> Any:
         """As :meth:`GeneralizedCost.slope_by`, masked and weighted.
 
         Parameters
@@ -405,6 +437,7 @@ class GeneralizedGANCost(GeneralizedCost):
     'wasserstein'
     """
 
+    costfunc: GANCost
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")
     example = "GANCost(func='modified')"
 

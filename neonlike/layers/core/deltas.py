@@ -6,11 +6,14 @@ of the largest layer input are enough. Containers with branches add a child tree
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.checks import admit
 from neonlike.errors import ArgumentError
 from neonlike.nervanaobject import NervanaObject
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.protocol import Shaped
 
 __public_module__ = "neonlike.layers.container"
 
@@ -72,7 +75,7 @@ class DeltasTree(NervanaObject):
         """The parent tree; None at the root."""
         return self.parent
 
-    def proc_layer(self, layer: Any) -> None:
+    def proc_layer(self, layer: Shaped) -> None:
         """Reserve space for an error in the shape of the layer's input."""
         if layer.in_shape is None:
             raise ArgumentError(
@@ -97,7 +100,7 @@ class DeltasTree(NervanaObject):
                 "and tree.allocate_buffers() first"
             )
 
-    def take_view(self, layer: Any) -> Any:
+    def take_view(self, layer: Shaped) -> Any:
         """Return a view of the current buffer in the shape of the layer's input, and swap the buffers.
 
         A tree without buffers returns new memory for the layer.

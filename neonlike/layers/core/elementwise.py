@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.expressions.activation import asks_for, derivative
@@ -11,6 +11,9 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_transform
 from neonlike.layers.core.folding import is_finished, leave_error
 from neonlike.optree import dialect
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -72,7 +75,7 @@ class Activation(Layer):
     def __str__(self) -> str:
         return f"Activation Layer '{self.name}': {type(self.transform).__name__}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
@@ -177,7 +180,7 @@ class DataTransform(Layer):
     def __str__(self) -> str:
         return f"DataTransform Layer '{self.name}': {type(self.transform).__name__}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
@@ -253,7 +256,7 @@ class Dropout(Layer):
     def __str__(self) -> str:
         return f"Dropout Layer '{self.name}': {self.in_shape} inputs, keep {100 * self.keep:.0f}%"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape

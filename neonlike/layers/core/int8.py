@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.folding import fold_again
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -113,7 +116,7 @@ class Int8Layer(ParameterLayer):
         outputs: Tensor,
         inference: bool,
         beta: float = 0.0,
-        bias: Any = None,
+        bias: Init | None = None,
         relu: bool = False,
         slope: float = 0.0,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.core.parameter import StoredLayer
 from neonlike.layers.core.setup import axes_of, rows_of
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -132,7 +135,7 @@ class Lambda(StoredLayer):
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Determine the output shape by tracing the function, unless it was declared.
 
         Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from neonlike.nervanaobject import Description
 from neonlike.optimizers.masters import masters_of, restore_masters
 from neonlike.optimizers.states import restore_steps, steps_of
 from neonlike.optree.dtypes import compute_dtype
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
+    from neonlike.initializers.initializer import Fills, Init
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -224,7 +228,7 @@ class ParameterLayer(StoredLayer):
     [[3.0, 3.0], [3.0, 3.0]]
     """
 
-    def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:
+    def __init__(self, init: Init | None = None, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name, parallelism)
         if init is not None and not isinstance(init, Initializer | Tensor | np.ndarray) and not _fills(init):
             raise DTypeError(
@@ -286,7 +290,7 @@ class ParameterLayer(StoredLayer):
         self.dW = self.gradient_of(self.W)
         self.states = []
 
-    def new_parameter(self, shape: Any, init: Any) -> Tensor:
+    def new_parameter(self, shape: Any, init: Init | None) -> Tensor:
         """A tensor of ``shape``, filled by an initializer or with the given values.
 
         Parameters
@@ -324,7 +328,7 @@ class ParameterLayer(StoredLayer):
             self.dW = self.be.zeros_like(self.W)
 
 
-def stats_dtype(be: Any) -> type:
+def stats_dtype(be: Backend) -> type:
     """The dtype of sums, means and variances over a batch: float32, or float64 on a float64 backend."""
     return np.float64 if be.default_dtype == np.float64 else np.float32
 
@@ -343,7 +347,7 @@ def _check_numbers(layer: str, what: str, value: Any) -> None:
         )
 
 
-def _fills(init: Any) -> bool:
+def _fills(init: Any) -> TypeGuard[Fills]:
     return hasattr(init, "fill") and not isinstance(init, type | np.generic)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.autograd import ops
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ShapeError
 from neonlike.layers.core.deltas import DeltasTree
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.protocol import CalledLayer
 
 
 def axes_of(shape: Any, columns: int) -> tuple[int, ...]:
@@ -25,7 +28,7 @@ def rows_of(shape: Any) -> int:
     return sizes[0] if len(sizes) == 2 else math.prod(sizes)
 
 
-def as_buffer(layer: Any, x: Variable, shape: Any) -> Variable:
+def as_buffer(layer: CalledLayer, x: Variable, shape: Any) -> Variable:
     """Convert ``x`` to the form of ``fprop``, for the configured input ``shape``.
 
     Parameters
@@ -51,12 +54,12 @@ def as_buffer(layer: Any, x: Variable, shape: Any) -> Variable:
     return ops.reshape(x, rows, math.prod(x.shape) // rows)
 
 
-def shape_of(layer: Any, x: Variable) -> Any:
+def shape_of(layer: CalledLayer, x: Variable) -> Any:
     """The input shape, without the batch, of a layer that is not configured."""
     return x.shape[:-1] if x.ndim > 2 else (x.shape[0], max(1, x.shape[1] // (layer.be.bsz or x.shape[1])))
 
 
-def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
+def set_up(layer: CalledLayer, variables: list[Variable], passes_error: bool) -> None:
     """Configure and allocate a new layer, with an error buffer of its first layer on request.
 
     Parameters
@@ -68,7 +71,7 @@ def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
     passes_error : bool
         Whether gradients by the inputs are wanted.
     """
-    leaves = list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
+    leaves: list[Any] = list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
     allocated = any(leaf.outputs is not None for leaf in leaves if leaf.owns_output)
     needs_errors = passes_error and layer.deltas is None
     if layer.in_shape is None:
@@ -85,7 +88,7 @@ def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
         layer.set_deltas(tree)
 
 
-def _follow_another(layer: Any) -> None:
+def _follow_another(layer: CalledLayer) -> None:
     """Make the first layer return its error, as if another layer came before it."""
     layer.prev_layer = layer.prev_layer or True
     if hasattr(layer, "layers"):

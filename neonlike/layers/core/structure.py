@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.core.deltas import DeltasTree
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -61,7 +64,7 @@ class Reshape(Layer):
     def __str__(self) -> str:
         return f"Reshape Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Resolve the entries 0 and −1 from the input shape.
 
         Raises
@@ -149,7 +152,7 @@ class SkipNode(Layer):
         super().__init__(name)
         self.owns_delta = True
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
@@ -233,7 +236,7 @@ class BranchNode(Layer):
         super().__init__(name)
         self.owns_output = False
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Take the shape of the trunk; None reuses the known shape."""
         if in_obj is not None:
             super().configure(in_obj)

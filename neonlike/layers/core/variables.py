@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.autograd import ops
 from neonlike.autograd.leaves import const
@@ -31,6 +31,10 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti
 from neonlike.transforms.transform import Cost
 
+if TYPE_CHECKING:
+    from neonlike.layers.core.protocol import CalledLayer
+    from neonlike.transforms.transform import Transform
+
 F: Any = Functions
 _GRADIENT = call_spec("layer_gradient", no_second("a layer"))
 
@@ -38,7 +42,7 @@ _GRADIENT = call_spec("layer_gradient", no_second("a layer"))
 class OnVariables:
     """A mixin that makes layers callable on variables."""
 
-    def __call__(self, inputs: Any, inference: bool = False) -> Any:
+    def __call__(self: CalledLayer, inputs: Any, inference: bool = False) -> Any:
         """Forward pass on variables; ``backprop`` from the result runs the backward pass.
 
         A layer that is not set up is configured for the shape of the input and allocated for batches of ``be.bsz``.
@@ -63,7 +67,7 @@ class OnVariables:
         """
         return on_variables(self, inputs, inference)
 
-    def parameters(self) -> list[SharedParameter]:
+    def parameters(self: CalledLayer) -> list[SharedParameter]:
         """The trained weights as variables; their derivatives are the layers' gradients.
 
         Raises
@@ -96,7 +100,7 @@ class ListOnVariables:
         return parameters_of(self._network())
 
 
-def on_variables(layer: Any, inputs: Any, inference: bool) -> Any:
+def on_variables(layer: CalledLayer, inputs: Any, inference: bool) -> Any:
     """See :meth:`OnVariables.__call__`.
 
     Parameters
@@ -131,14 +135,14 @@ def on_variables(layer: Any, inputs: Any, inference: bool) -> Any:
     return results if len(results) > 1 else results[0]
 
 
-def _prepare(layer: Any, variables: list[Variable], passes_error: bool) -> None:
+def _prepare(layer: CalledLayer, variables: list[Variable], passes_error: bool) -> None:
     calls = calls_of(layer)
     if not calls.ready or (passes_error and not calls.passes_error):
         set_up(layer, variables, passes_error)
         calls.ready, calls.passes_error = True, passes_error or calls.passes_error
 
 
-def _inferred(layer: Any, tensors: list[Any]) -> list[Variable]:
+def _inferred(layer: CalledLayer, tensors: list[Any]) -> list[Variable]:
     calls = calls_of(layer)
     calls.make_room(layer)
     calls.owner = None
@@ -147,7 +151,7 @@ def _inferred(layer: Any, tensors: list[Any]) -> list[Variable]:
     return [const(copied(y)) for y in (given if isinstance(given, list) else [given])]
 
 
-def _trained(layer: Any, variables: list[Variable], tensors: list[Any]) -> list[Variable]:
+def _trained(layer: CalledLayer, variables: list[Variable], tensors: list[Any]) -> list[Variable]:
     """The results of a training forward pass as variables."""
     parameters = parameters_of(layer)
     if len(variables) > 1 and any(x.needs_grad for x in variables):
@@ -194,7 +198,7 @@ def _with_true_derivative(last: Any, y: Variable, value: Any) -> Variable:
 
     The variable before the activation has the same value, and serves costs with gradients that include the derivative.
     """
-    transform = getattr(last, "transform", None)
+    transform: Any = getattr(last, "transform", None)
     if not getattr(transform, "left_to_cost", False):
         return y
     node = tape.ruled(y._expr, tape.Rule(LEFT_TO_COST, (y._expr,), Through(transform)))
@@ -210,7 +214,7 @@ class Through:
         Transform that leaves its derivative to the cost.
     """
 
-    def __init__(self, activation: Any) -> None:
+    def __init__(self, activation: Transform) -> None:
         self.activation = activation
 
     def __call__(self, F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes
@@ -10,6 +10,10 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.parameter import ParameterLayer
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -67,10 +71,10 @@ class MultiHeadAttention(ParameterLayer):
     def __init__(
         self,
         heads: int,
-        init: Any,
+        init: Init,
         nout: int | None = None,
         causal: bool = False,
-        bias: Any = None,
+        bias: Init | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(init, name)
@@ -91,7 +95,7 @@ class MultiHeadAttention(ParameterLayer):
     def __str__(self) -> str:
         return f"MultiHeadAttention Layer '{self.name}': {self.heads} heads, {self.in_shape} -> {self.out_shape}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Input ``(features, steps)``; the output is ``(nout, steps)``."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)

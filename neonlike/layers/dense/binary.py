@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -12,6 +12,10 @@ from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.dense.linear import Linear
 from neonlike.layers.norm.normalization import ShiftBatchNorm
 from neonlike.transforms import Sign
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -54,7 +58,7 @@ class BinaryLinear(Linear):
     """
 
     def __init__(
-        self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
+        self, nout: int, init: Init, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
     ) -> None:
         super().__init__(nout, init, bsum, name, parallelism)
         self.Wb: Any = None
@@ -167,10 +171,10 @@ class BinaryAffine(CompoundLayer):
     def __init__(
         self,
         nout: int,
-        init: Any,
-        bias: Any = None,
+        init: Init,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)

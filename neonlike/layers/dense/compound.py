@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.elementwise import Activation
 from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.norm.normalization import BatchNorm
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -58,7 +62,11 @@ class CompoundLayer(ListOnVariables, list[Any]):
     normalization_suffix: ClassVar[str] = "bnorm"
 
     def __init__(
-        self, bias: Any = None, batch_norm: bool = False, activation: Any = None, name: str | None = None
+        self,
+        bias: Init | None = None,
+        batch_norm: bool = False,
+        activation: Transform | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(batch_norm, bool | int | np.bool_):

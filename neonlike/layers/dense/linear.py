@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes
@@ -13,6 +13,11 @@ from neonlike.layers.core.epilogue import EpilogueLayer, rectifier
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.core.parts import transposed
 from neonlike.layers.dense.compound import CompoundLayer
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -50,7 +55,7 @@ class Linear(Int8Layer, EpilogueLayer):
     repeatable = takes_int8 = True
 
     def __init__(
-        self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
+        self, nout: int, init: Init, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
     ) -> None:
         super().__init__(init, name, parallelism)
         self.nout = require_size(nout, "Linear: nout")
@@ -62,7 +67,7 @@ class Linear(Int8Layer, EpilogueLayer):
         steps = f" over {self.nsteps} steps" if self.nsteps > 1 else ""
         return f"Linear Layer '{self.name}': {self.nin} inputs, {self.nout} outputs{steps}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes; an input other than ``(nin,)``, an int or ``(nin, steps)`` is flattened."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
@@ -208,10 +213,10 @@ class Affine(CompoundLayer):
     def __init__(
         self,
         nout: int,
-        init: Any,
-        bias: Any = None,
+        init: Init,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
         parallelism: str = "Disabled",
     ) -> None:

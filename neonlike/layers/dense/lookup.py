@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, requir
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.logger import logger
 from neonlike.optree import dialect
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -60,7 +64,7 @@ class LookupTable(ParameterLayer):
         self,
         vocab_size: int,
         embedding_dim: int,
-        init: Any,
+        init: Init,
         update: bool = True,
         pad_idx: int | None = None,
         name: str | None = None,
@@ -81,7 +85,7 @@ class LookupTable(ParameterLayer):
             f"{self.nin} steps"
         )
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes: input ``(steps,)``, ``(steps, 1)`` or an int, output ``(embedding_dim, steps)``.
 
         Neon's dialect ignores a second size, with a warning, as neon does.
@@ -197,7 +201,7 @@ class Embedding(LookupTable):
         self,
         num_embeddings: int,
         embedding_dim: int,
-        init: Any = None,
+        init: Init | None = None,
         padding_idx: int | None = None,
         name: str | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -15,6 +15,11 @@ from neonlike.layers.core.parts import apart, reshaped
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes, require_images
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -67,7 +72,7 @@ class Convolution(Int8Layer, EpilogueLayer):
         strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
         parallelism: str = "Data",
@@ -85,7 +90,7 @@ class Convolution(Int8Layer, EpilogueLayer):
             return super().__str__()
         return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (C, H, W) or (C, D, H, W): (K, P, Q), or (K, M, P, Q) if M is not 1."""
         super().configure(in_obj)
         self.convparams.update(self.sizes(), N=self.be.bsz)
@@ -222,10 +227,10 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
-        bias: Any = None,
+        bias: Init | None = None,
         parallelism: str = "Data",
         groups: int = 1,
     ) -> None:
@@ -360,13 +365,13 @@ class Conv(CompoundLayer):
     def __init__(
         self,
         fshape: Any,
-        init: Any,
+        init: Init,
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        bias: Any = None,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
         groups: int = 1,
     ) -> None:

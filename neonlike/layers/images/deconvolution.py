@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -12,6 +12,11 @@ from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.core.parts import apart
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes, require_images
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -59,7 +64,7 @@ class Deconvolution(EpilogueLayer):
         strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
     ) -> None:
@@ -76,7 +81,7 @@ class Deconvolution(EpilogueLayer):
             return super().__str__()
         return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (K, P, Q) or (K, M, P, Q): (C, H, W), or (C, D, H, W) if D is not 1."""
         super().configure(in_obj)
         self.deconvparams.update(image_sizes(self, "KMPQ"), N=self.be.bsz)
@@ -186,13 +191,13 @@ class Deconv(CompoundLayer):
     def __init__(
         self,
         fshape: Any,
-        init: Any,
+        init: Init,
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        bias: Any = None,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)

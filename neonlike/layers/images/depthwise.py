@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.convolution import Conv, Convolution
 from neonlike.layers.images.windows import window_sizes
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -40,7 +44,7 @@ class DepthwiseConvolution(Convolution):
         strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
     ) -> None:
@@ -83,13 +87,13 @@ class DepthwiseConv(CompoundLayer):
     def __init__(
         self,
         fshape: Any,
-        init: Any,
+        init: Init,
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        bias: Any = None,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
@@ -133,19 +137,19 @@ class DepthwiseSeparableConv(CompoundLayer):
     def __init__(
         self,
         fshape: Any,
-        init: Any,
+        init: Init,
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        bias: Any = None,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
         sizes = window_sizes("DepthwiseSeparableConv: fshape", fshape, "RSK", "T")
         maps, sizes["K"] = sizes["K"], 1
-        after = {"bias": bias, "batch_norm": batch_norm, "activation": activation}
+        after: dict[str, Any] = {"bias": bias, "batch_norm": batch_norm, "activation": activation}
         depthwise = None if name is None else f"{name}_depthwise"
         self.extend(DepthwiseConv(sizes, init, strides, padding, dilation, name=depthwise, **after))
         self.extend(Conv((1, 1, maps), init, name=name, **after))

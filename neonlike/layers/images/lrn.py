@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, part_of, require_size
 from neonlike.layers.core.parts import apart
 from neonlike.layers.images.windows import image_sizes, require_images
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -76,7 +79,7 @@ class LRN(Layer):
     def __str__(self) -> str:
         return f"LRN Layer '{self.name}': {self.in_shape}, windows of {self.depth} channels"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape, (C, H, W) or (C, D, H, W)."""
         super().configure(in_obj)
         self.out_shape = self.in_shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.parts import apart
 from neonlike.layers.images.windows import image_sizes, require_images
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -64,7 +67,7 @@ class Pad(Layer):
     def __str__(self) -> str:
         return f"Pad Layer '{self.name}': {self.in_shape} -> {self.out_shape}, filled with {self.value:g}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (C, H, W) or (C, D, H, W).
 
         Raises

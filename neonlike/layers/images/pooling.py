@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, part_of
 from neonlike.layers.core.parts import apart
 from neonlike.layers.images.windows import Sizes, by_axis, image_shape, image_sizes, require_images, window_sizes
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -104,7 +107,7 @@ class Pooling(Layer):
             f"strides {strides}"
         )
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (C, H, W) or (C, D, H, W): (K, P, Q) or (K, M, P, Q)."""
         super().configure(in_obj)
         sizes = image_sizes(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import Layer, plain_shape, require_size, require_tensor
 from neonlike.layers.core.parameter import stats_dtype
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -81,7 +84,7 @@ class RoiPooling(Layer):
     def __str__(self) -> str:
         return f"RoiPooling Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.rois_per_img} regions"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Read the shapes of a feature map (C, H, W) and regions (5, regions) from layers or shapes."""
         pair = getattr(in_obj, "out_shape", None) if isinstance(in_obj, Layer) else getattr(in_obj, "shape", in_obj)
         if not isinstance(pair, tuple | list) or len(pair) != 2:

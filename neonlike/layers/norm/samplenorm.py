@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, require_input, require_size
 from neonlike.layers.norm.scaleshift import ScaleShiftLayer
 from neonlike.optree.functions import moments, standardized
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -185,7 +188,7 @@ class LayerNorm(SampleNorm):
     def __init__(self, eps: float = 1e-5, name: str | None = None) -> None:
         super().__init__(eps, name)
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Accept inputs of any shape; images are normalized over all maps and pixels, each with its own scale."""
         super().configure(in_obj)
         self.nfm = self._rows
@@ -229,7 +232,7 @@ class GroupNorm(SampleNorm):
         self.groups = require_size(groups, "GroupNorm: groups")
         self._dims = (0, 0, 0)
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Accept inputs (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
         super().configure(in_obj)
         if self.nfm % self.groups:

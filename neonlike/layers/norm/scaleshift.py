@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
@@ -10,6 +10,9 @@ from neonlike.errors import ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.parameter import StoredLayer, stats_dtype
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 
 class ScaleShiftLayer(StoredLayer):
@@ -40,7 +43,7 @@ class ScaleShiftLayer(StoredLayer):
         self.grad_beta: Any = None
         self.grad_gamma: Any = None
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape

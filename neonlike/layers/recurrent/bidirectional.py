@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.recurrent.sequence import SequenceLayer, Views
 from neonlike.layers.recurrent.steps import Extent, get_steps
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -79,9 +83,9 @@ class BiRNN(SequenceLayer):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
         reset_cells: bool = False,
         split_inputs: bool = False,
         name: str | None = None,

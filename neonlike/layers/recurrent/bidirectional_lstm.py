@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.recurrent.bidirectional import BiRNN
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.steps import get_steps
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -52,10 +56,10 @@ class BiLSTM(BiRNN):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
-        gate_activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
+        gate_activation: Transform | None = None,
         reset_cells: bool = False,
         split_inputs: bool = False,
         name: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -11,6 +11,10 @@ from neonlike.layers.recurrent.bidirectional import BiRNN
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.steps import get_steps
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -59,9 +63,9 @@ class BiBNRNN(BiRNN):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
         reset_cells: bool = False,
         split_inputs: bool = False,
         name: str | None = None,

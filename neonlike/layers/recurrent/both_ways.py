@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.recurrent.simple_recurrent import Recurrent
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 
 class BothWays(ParameterLayer):
@@ -37,12 +41,12 @@ class BothWays(ParameterLayer):
         The weight and its gradient, ``(rows of all parts, gates * units)``.
     """
 
-    def __init__(self, kind: type[Recurrent], units: int, init: Any, **options: Any) -> None:
+    def __init__(self, kind: type[Recurrent], units: int, init: Init, **options: Any) -> None:
         super().__init__(init)
         self.ways: list[Any] = [kind(units, init, **options) for _ in "fb"]
         self.units = units
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Input ``(features, steps)``, output ``(2 units, steps)``."""
         super().configure(in_obj)
         for way in self.ways:

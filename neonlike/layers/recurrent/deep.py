@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from neonlike.layers.recurrent.bidirectional import BiRNN
 from neonlike.layers.recurrent.bidirectional_lstm import BiLSTM
 from neonlike.layers.recurrent.bidirectional_norm import BiBNRNN
 from neonlike.layers.recurrent.recurrent_output import BiSum
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -60,9 +64,9 @@ class DeepBiRNN(list[Any]):
     def __init__(
         self,
         nout: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
         reset_cells: bool = False,
         depth: int = 1,
         batch_norm: bool = False,
@@ -109,10 +113,10 @@ class DeepBiLSTM(list[Any]):
     def __init__(
         self,
         nout: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
-        gate_activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
+        gate_activation: Transform | None = None,
         reset_cells: bool = False,
         depth: int = 1,
     ) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.recurrent.gates import gate, part
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.simple_recurrent import Recurrent, activate, recurrent_product
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -62,10 +66,10 @@ class GRU(Recurrent):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
-        gate_activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
+        gate_activation: Transform | None = None,
         reset_cells: bool = False,
         name: str | None = None,
     ) -> None:

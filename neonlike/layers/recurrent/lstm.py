@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import require_transform
@@ -11,6 +11,10 @@ from neonlike.layers.recurrent.gates import gate
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.simple_recurrent import Recurrent, activate, recurrent_product
 from neonlike.layers.recurrent.steps import first_columns
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -67,10 +71,10 @@ class LSTM(Recurrent):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
-        gate_activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
+        gate_activation: Transform | None = None,
         reset_cells: bool = False,
         name: str | None = None,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from neonlike.checks import shown
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.recurrent.steps import Extent
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -51,7 +54,7 @@ def _row(values: np.ndarray) -> np.ndarray:
     return values.reshape(1, -1).astype(np.float64)
 
 
-def padding_of(lengths: Any, layer: Any) -> Padding | None:
+def padding_of(lengths: Any, layer: Layer) -> Padding | None:
     """Check the lengths passed to a layer's ``set_lengths`` and return their padding; None for None."""
     found = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
     if found is not None:
@@ -59,7 +62,7 @@ def padding_of(lengths: Any, layer: Any) -> Padding | None:
     return found
 
 
-def _steps_of(layer: Any) -> int | None:
+def _steps_of(layer: Layer) -> int | None:
     """Time steps that a layer was configured for; None if unconfigured, or if inputs are not sequences."""
     shape = getattr(layer, "in_shape", None)
     return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
@@ -95,7 +98,7 @@ class Padding(Dependent):
             )
         self._made: dict[Any, Masks] = {}
 
-    def check(self, layer: Any) -> None:
+    def check(self, layer: Layer) -> None:
         """Raise ShapeError if a length exceeds the steps that ``layer`` is configured for."""
         steps = _steps_of(layer)
         if steps is not None and int(self.lengths.max()) > steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from neonlike.layers.recurrent.steps import (
     require_error,
     same_memory,
 )
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -56,7 +59,7 @@ class RecurrentOutput(Layer):
     def __str__(self) -> str:
         return f"{self.classnm} Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes for an input ``(features, steps)``; the last axis of an image ``(C, H, W)`` is the steps."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
@@ -267,7 +270,7 @@ class BiSum(Layer):
     def __str__(self) -> str:
         return f"BiSum Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes: input ``(2 features, steps)``, output ``(features, steps)``."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)

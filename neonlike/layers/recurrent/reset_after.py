@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.parameter import StoredLayer
 from neonlike.layers.recurrent.steps import interpret_in_shape
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -53,7 +57,7 @@ class ResetAfterGRU(Lambda):
     (2, 2)
     """
 
-    def __init__(self, output_size: int, init: Any, init_inner: Any = None, name: str | None = None) -> None:
+    def __init__(self, output_size: int, init: Init, init_inner: Init | None = None, name: str | None = None) -> None:
         self.output_size = units = require_size(output_size, "ResetAfterGRU: output_size")
         self.init, self.init_inner = init, init_inner
         inner = init if init_inner is None else init_inner
@@ -75,7 +79,7 @@ class ResetAfterGRU(Lambda):
         """Notes for ``model.explain``."""
         return ["runs step by step"]
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes for an input ``(features, steps)``, or a number of features (one step)."""
         shape = self.input_shape(in_obj)
         if not isinstance(shape, int) and len(shape) > 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,11 @@ from neonlike.layers.recurrent.steps import (
     require_error,
     same_memory,
 )
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -127,9 +132,9 @@ class SequenceLayer(ParameterLayer):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
         reset_cells: bool = False,
         name: str | None = None,
         parallelism: str = "Unknown",
@@ -165,7 +170,7 @@ class SequenceLayer(ParameterLayer):
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes for an input ``(nin, steps)``, an int (one step) or an image ``(C, H, W)`` (W steps)."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
@@ -253,9 +258,10 @@ class SequenceLayer(ParameterLayer):
         for name in self._part_rows():
             if name.startswith("W"):
                 inner = self.init_inner is not None and "recur" in name
+                init: Any = self.init_inner if inner else self.init
                 for gate in range(self.ngates):
                     rows = slice(gate * self.nout, (gate + 1) * self.nout)
-                    (self.init_inner if inner else self.init).fill(getattr(self, name)[rows])
+                    init.fill(getattr(self, name)[rows])
 
     def _name_parts(self) -> None:
         """Create the views ``W_input``, ``dW_input``, ... of ``W`` and ``dW``, and transposed ``_W_input_T``, ..."""

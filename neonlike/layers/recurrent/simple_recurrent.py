@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -13,10 +13,14 @@ from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.recurrent.sequence import SequenceLayer, Views, require_state
 from neonlike.layers.recurrent.steps import Extent, first_columns, get_steps
 
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
+
 __public_module__ = "neonlike.layers.recurrent"
 
 
-def activate(target: Tensor, activation: Any, value: Any) -> None:
+def activate(target: Tensor, activation: Transform, value: Any) -> None:
     """target = activation(value), of an expression; an activation of a user's own gets a tensor, as it expects.
 
     Parameters
@@ -90,9 +94,9 @@ class Recurrent(Int8Layer, SequenceLayer):
     def __init__(
         self,
         output_size: int,
-        init: Any,
-        init_inner: Any = None,
-        activation: Any = None,
+        init: Init,
+        init_inner: Init | None = None,
+        activation: Transform | None = None,
         reset_cells: bool = False,
         name: str | None = None,
     ) -> None:
