@@ -32,7 +32,7 @@ def ours(net: Net, distributed: bool | None = None) -> tuple[Step, Callable[[], 
     be = gen_backend("cpu", rng_seed=0, batch_size=net.N, distributed=distributed)
     training = Training(be, replace(net, N=be.bsz))
     model = training.model
-    together = Together.of(model, model._guard)
+    together = Together.of(model, model._interrupts)
     model.together = together
 
     def step() -> None:

@@ -30,6 +30,8 @@ def grad(
 ) -> list[Variable]:
     """Derivatives of ``root`` by ``inputs`` as variables; the graph stays, and no ``partial_derivative`` changes.
 
+    They are derived in each call: only passes of ``backprop`` are recorded and repeated.
+
     Parameters
     ----------
     root : variable

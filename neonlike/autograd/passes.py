@@ -1,4 +1,4 @@
-"""Backward passes that were made before: the same programs for other values, without the tape that led to them.
+"""Backward passes and computations of values are recorded as programs, which run again for tapes of the same key.
 
 Which assignments a value and its gradients take follows from the tape: its ops, the layout of the tensors below it, the
 values of numbers, the gradient rules of its ops, and which values of it are kept, because they were asked for before.
@@ -8,7 +8,13 @@ values) and the results, everything else in working memory. From the third on it
 extension does not know (most primitives, gathers, random numbers, rules of your own) are played by
 :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
 
-The value that is asked for alone is computed again likewise, and of the same nodes the values are kept as before.
+A number that changes each step makes a new key each time. That is never repeated, and more than ``MOST_PASSES`` keys
+are all forgotten at once, those that were of use included. Such a number belongs in a tensor.
+
+A value that is asked for alone is computed again likewise, and the values of the same nodes are kept as before.
+
+Backward passes of ``backprop`` are repeated, those of ``autograd.grad`` and ``DynamicGraph.minimize`` are not. Neither
+are those through a layer that was called on variables, since its gradient rule has no key.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
 
 MOST_PASSES = 256
-"""Keys that are known at a time."""
+"""Keys that are known at a time; one more, and all are forgotten."""
 TRIES = 3
 """Passes that are recorded before a key is given up."""
 
@@ -53,8 +59,18 @@ class Result(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """The results of nodes that are kept, their tensors, and why; ``leads`` as in
-    :func:`~neonlike.optree.tape.keep`. No tensor: an expression stands for the first."""
+    """A node whose results a pass keeps.
+
+    Attributes
+    ----------
+    node : int
+        Its place in ``Tape.nodes``.
+    places : tuple of int or None
+        Which operand each result is, the node's own first. None: an expression stands for that, see ``keep_results``.
+    why : str
+    leads : bool
+        As for :func:`~neonlike.optree.tape.keep`.
+    """
 
     node: int
     places: tuple[int | None, ...]
@@ -181,7 +197,10 @@ def _tape_of(be: Backend, root: OpTreeNode, how: str) -> Tape | None:
 
 
 def _known(be: Backend, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording | None:
-    """The pass of a tape if it was recorded, or what is to record it, from ones of ``shape``; or None."""
+    """Look up the pass of a tape. None: it is only played, since its key is new or recording has failed too often.
+
+    A :class:`Recording` records the pass that is played next; its gradient begins with ones of ``shape``.
+    """
     passes = be.executor.replay.passes
     known = passes.get(tape.key)
     if known.__class__ is Pass:
@@ -195,8 +214,10 @@ def _known(be: Backend, tape: Tape, shape: Shape, dtype: DType) -> Pass | Record
 
 
 def repeat(be: Backend, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
-    """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
-    record it; or None. What was kept for the pass is let go where it is repeated.
+    """Run the recorded backward pass of ``root`` again; what was kept for it is then let go.
+
+    The result has the value of ``root`` too, unless that ``is_known``. A :class:`Recording` is returned instead if the
+    pass is to be played and recorded, and None if it is only played.
 
     Parameters
     ----------

@@ -242,6 +242,8 @@ class Variable:
     def backprop(self, keep_graph: bool = False) -> None:
         """Add the derivatives of this scalar to ``partial_derivative`` of each parameter that it depends on.
 
+        From its third pass of one kind on it starts the kernels of the second, see :mod:`.passes`.
+
         Parameters
         ----------
         keep_graph : bool

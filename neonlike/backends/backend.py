@@ -274,7 +274,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     def assign_many(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
         """Assign several targets at once, all right-hand sides evaluated from the old values; returns the targets.
 
-        Shared subexpressions are computed once: an optimizer step is one plan.
+        Shared subexpressions are computed once. An optimizer assigns a parameter and its states so, in one plan.
 
         Raises
         ------

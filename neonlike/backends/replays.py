@@ -1,15 +1,17 @@
-"""Passes of a network that are made again without Python: each layer's calls, recorded once.
+"""Passes of a network are recorded once and then repeated without Python, while nothing changes that they depend on.
 
 Between two kernels Python plays a layer: it looks at the layer's settings, finds its tensors and calls the backend. In
 small networks that takes as long as a third of the kernels, and each time it leads to the same. So the third pass is
 recorded (:mod:`neonlike.kernels.run.trace`), of a chain or a cost, or of a network and its cost forward and back.
 From the fourth on the extension of ``kernels/c/fastpath.py`` starts the kernels, as long as all is as it was that the
 pass depends on (:mod:`.watched`): the tensors, the attributes of layers and backend, the methods of their classes. A
-pass that finds anything else is played, and so is one that cannot be recorded, because of an object that does not say
-what it depends on (``depends_on``), or of work that is no kernel.
+pass that finds anything else is played.
 
-A pass is recorded only where it leaves everything as it found it but the contents of tensors, as passes do from the
-second on, so that nothing is missed when it is not played.
+A pass is never recorded where tensors lie in a GPU's memory, where an object does not say what it depends on
+(``depends_on``), or where work was done that is no kernel. It must also leave everything as it found it but the
+contents of tensors, as passes do from the second on, so that nothing is missed when it is not played.
+
+An optimizer uses a record without any kernel: it finds its parameters anew only where something has changed.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from neonlike.backends.watched import same, watches
 from neonlike.kernels.run.program import is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
-FIRST, MOST = 2, 4096
-"""Passes that are played before one is recorded: so many at first, twice as many after each time, this many at most."""
+FIRST_WAIT, LONGEST_WAIT = 2, 4096
+"""Passes that are played before one is recorded: 2 at first; then 2, 4, 8, ..., 4096 while recording fails."""
 STALE = 3
 """Passes in a row that find something changed before the record is given up."""
 STEADY = 64
@@ -31,16 +33,17 @@ STEADY = 64
 
 
 class Repeated:
-    """Passes of one kind, such as those of a chain in one direction; a copy has none.
+    """Records one kind of call, such as a chain's forward pass, and repeats it while all it depends on stays the same.
 
-    A shallow copy of the chain has this too, but plays its own.
+    Deep copies have no record. A shallow copy of a chain shares this object, and so the record of the chain that was
+    recorded first. Passes of the other chain are played, and count as passes that find something changed.
 
     Attributes
     ----------
     guard : nlfast.Guard or None
-        The program of a pass, and what it depends on.
+        The kernels of a call, and the objects that it depends on; None: there is no record.
     result : object
-        What that pass returned.
+        The result of the recorded call, which each repeated one returns.
     """
 
     __slots__ = ("_pause", "_roots", "_seen", "_stale", "_wait", "guard", "result")
@@ -49,7 +52,7 @@ class Repeated:
         self.guard: Any = None
         self._roots: tuple[Any, ...] = ()
         self.result: Any = None
-        self._wait = self._pause = FIRST
+        self._wait = self._pause = FIRST_WAIT
         self._stale = self._seen = 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Repeated:
@@ -112,7 +115,7 @@ class Repeated:
         hits = guard.program.hits
         if hits != self._seen:
             if hits - self._seen >= STEADY:
-                self._pause = FIRST
+                self._pause = FIRST_WAIT
             self._seen, self._stale = hits, 0
         self._stale += 1
         if self._stale >= STALE:
@@ -126,8 +129,8 @@ class Repeated:
 
     def _make(self, be: Any, roots: Sequence[Any], play: Any, given: tuple[Any, ...]) -> Any:
         """Play a pass and record it, if it can be."""
-        self._drop()
-        self._pause = min(2 * self._pause, MOST)
+        self._drop()  # there is no record: this starts the wait for the next try
+        self._pause = min(2 * self._pause, LONGEST_WAIT)
         everything = *roots, be
         before = watches(everything)
         if before is None:
@@ -146,7 +149,10 @@ class Repeated:
 
 
 class Replays:
-    """The passes of a chain, or of a cost, in both directions, and those of a chain in inference."""
+    """The records of a chain: of its forward pass in training, backward pass, and forward pass in inference.
+
+    A cost has them too, and never uses that of inference.
+    """
 
     def __init__(self) -> None:
         self.forward, self.backward, self.inference = Repeated(), Repeated(), Repeated()

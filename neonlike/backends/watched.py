@@ -1,11 +1,13 @@
 """Watches the objects that a pass of a network depends on beside the contents of tensors.
 
 Each of these objects says itself what a pass depends on, by its method ``depends_on``: attributes whose values are
-looked into, attributes whose values must stay the same objects, and attributes that passes set or never read. Values
-are compared by identity: numbers, texts and functions are constants, and of a tensor only which one it is. A number in
-a NumPy array of rank 0 may be written in place, unseen, so that nothing that depends on it is repeated. Lists,
-dictionaries and frozen dataclasses need no method. An object without the method may change unseen, so nothing that
-depends on it is repeated; neither is anything of a class where a function of a user's stands in the place of a method.
+looked into, attributes whose values must stay the same objects, and attributes that passes set or never read.
+
+Values are compared by identity. Numbers, texts, classes and tensors are constants: nothing is looked up in them. Lists,
+dictionaries, tuples and the library's frozen dataclasses are looked into without a method. All other objects that are
+looked into must have it, also dataclasses of users. An object without it, such as a function, may change unseen, so
+that no pass that depends on it is repeated. The same holds for arrays of rank 0, whose number may be written in place,
+and for objects in which a function of a user's stands in the place of a method.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ CONSTANTS = (
 )  # fmt: skip
 """Kinds of values of which it matters only which they are."""
 MODULES = frozenset(("builtins", "nlfast"))
-"""Of the types of callable objects that are no functions of a user's, beside the library."""
+"""Modules whose types of callable objects are trusted as those of the library are: no user wrote what they do."""
 WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
-"""Modules whose functions stand before those of the library."""
-MOST = 4096
-"""Objects that are watched at most."""
+"""Modules of decorators: their functions may stand before those of the library."""
+MOST_OBJECTS = 4096
+"""Objects that one guard watches at most."""
 
 
 _as_defined: dict[type, bool] = {}
@@ -66,7 +68,7 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
                 continue
             items, below = _held(thing)
             found[id(thing)] = thing, items
-            if len(found) > MOST:
+            if len(found) > MOST_OBJECTS:
                 return None
             stack += below
     except NotWatched as met:

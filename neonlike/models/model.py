@@ -117,9 +117,9 @@ class Model(Saved):
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
         self.optimizer_progress: dict[str, Any] = {}
         self.progress = Progress()
-        self._guard = InterruptGuard()
+        self._interrupts = InterruptGuard()
         self.together: Together | None = None
-        self._passes = Repeated()
+        self._both_passes = Repeated()
         self._epoch_is_done = False
         arguments.check_no_dataset(dataset)
         if isinstance(layers, dict):
@@ -174,14 +174,15 @@ class Model(Saved):
     # -- setting up ----------------------------------------------------------------------------------------
 
     def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
-        """Configure the network for the data and allocate its buffers; done once.
+        """Configure the network for the data and allocate its buffers; done once. A cost is prepared each time.
 
         Parameters
         ----------
         dataset : iterator or shape
             What tells the shape of the input.
         cost : cost layer, optional
-            Prepared for the network's output.
+            Prepared for the network's output. It gets new buffers, so passes that were recorded with it are played,
+            and recorded anew.
         """
         if not self.require_backend("initialize").bsz:
             raise ArgumentError(
@@ -190,7 +191,7 @@ class Model(Saved):
             )
         self.check_backend("initialize")
         if self.initialized:
-            if not dialect.is_neon():  # which returns at once
+            if not dialect.is_neon():  # neon's method returns at once
                 check_input_shape(self, dataset)
         else:
             arguments.check_layers(self)
@@ -274,9 +275,9 @@ class Model(Saved):
             timing.profile(self, dataset, timing.wanted)
             return
         self.diverged = False
-        self.together = Together.of(self, self._guard)
+        self.together = Together.of(self, self._interrupts)
         try:
-            with self._guard:
+            with self._interrupts:
                 self.progress.expect(dataset)
                 callbacks.on_train_begin(num_epochs)
                 saving.resume(self, optimizer)
@@ -294,7 +295,7 @@ class Model(Saved):
             self._save_interrupted(callbacks)
             raise
         finally:
-            self._guard.shared, self.together = False, None
+            self._interrupts.shared, self.together = False, None
             if self._epoch_is_done:  # a callback raised after the epoch had been trained
                 self.epoch_index += 1
                 self._epoch_is_done = False
@@ -324,7 +325,7 @@ class Model(Saved):
         while self.epoch_index < num_epochs and not self.finished:
             self.nbatches = dataset.nbatches
             callbacks.on_epoch_begin(self.epoch_index)
-            self._guard.check()
+            self._interrupts.check()
             self._epoch_fit(dataset, callbacks)
             if self.finished and self.diverged and not self._epoch_is_done:
                 return  # without what comes at the end of an epoch: files stay those of before
@@ -338,11 +339,11 @@ class Model(Saved):
         """Stop here if this training, or another rank's, was interrupted."""
         if self.together:
             self.together.settle()
-        self._guard.check()
+        self._interrupts.check()
 
     def _epoch_fit(self, dataset: DataIterator, callbacks: Hooks) -> None:
         be, epoch, total, progress, train = self.be, self.epoch_index, self.total_cost, self.progress, self._train_batch
-        to_optimize, guard = self.layers_to_optimize, self._guard
+        to_optimize, interrupts = self.layers_to_optimize, self._interrupts
         if not progress.minibatches:
             total[:] = 0
             if isinstance(self.optimizer, GradientAccumulation):
@@ -350,7 +351,7 @@ class Model(Saved):
         for x, t in progress.batches(self):
             batch = progress.minibatches
             callbacks.on_minibatch_begin(epoch, batch)
-            guard.check()
+            interrupts.check()
             be.begin(Block.minibatch, batch)
             given = x, t, to_optimize
             total += self.together.trained(train, *given) if self.together else train(*given)
@@ -359,7 +360,7 @@ class Model(Saved):
                 return
             progress.minibatches += 1
             callbacks.on_minibatch_end(epoch, batch)
-            guard.check()
+            interrupts.check()
         if not progress.minibatches:
             raise ArgumentError(f"{self.name}.fit: the data iterator {dataset!r} yielded no batch")
         self._end_group(to_optimize)
@@ -370,20 +371,20 @@ class Model(Saved):
     def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
         cost, optimizer = self.cost, self.optimizer
-        known_value = isinstance(cost, GeneralizedCost) and type(cost).get_cost is GeneralizedCost.get_cost
-        if not known_value or getattr(optimizer, "scales_errors", False):
+        is_read_back = isinstance(cost, GeneralizedCost) and type(cost).get_cost is GeneralizedCost.get_cost
+        if not is_read_back or getattr(optimizer, "scales_errors", False):
             value = self._play(x, t)
         else:
-            roots, known = (self.layers, cost, x, t), None
-            if isinstance(optimizer, Optimizer):  # now, while what it looks at is about to be looked at anyway
-                known = optimizer.known_group(layers)
-            if self._passes.again(roots):
+            roots, group = (self.layers, cost, x, t), None
+            if isinstance(optimizer, Optimizer):  # before the kernels push these objects out of the caches
+                group = optimizer.known_group(layers)
+            if self._both_passes.again(roots):
                 value = cost.read_cost()
-                if known is not None:  # no code has run since
-                    optimizer.update_group(known, self.epoch_index)
+                if group is not None:  # still right: only kernels have run since
+                    optimizer.update_group(group, self.epoch_index)
                     return value
             else:
-                value = self._passes.played(self.be, roots, self._play, x, t)
+                value = self._both_passes.played(self.be, roots, self._play, x, t)
         self._step(layers)
         return value
 

@@ -40,21 +40,21 @@ class Together:
     ----------
     model : Model
         The model in training.
-    guard : InterruptGuard
+    interrupts : InterruptGuard
         Interrupts of one rank are those of all.
     """
 
-    def __init__(self, model: TrainedModel, guard: InterruptGuard) -> None:
-        self._model, self._guard, self._ranks = model, guard, model.be.ranks
+    def __init__(self, model: TrainedModel, interrupts: InterruptGuard) -> None:
+        self._model, self._interrupts, self._ranks = model, interrupts, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
         self._handover = Handover.of(model)
-        guard.shared, guard.agreed = True, False
+        interrupts.shared, interrupts.agreed = True, False
 
     @classmethod
-    def of(cls, model: TrainedModel, guard: InterruptGuard) -> Together | None:
+    def of(cls, model: TrainedModel, interrupts: InterruptGuard) -> Together | None:
         """The ranks that train ``model``; None if this process is alone."""
-        return cls(model, guard) if model.be.ranks.size > 1 else None
+        return cls(model, interrupts) if model.be.ranks.size > 1 else None
 
     def check(self, dataset: DataIterator, num_epochs: int) -> None:
         """Raise RankError on all ranks unless they are about to train the same model on the same data."""
@@ -109,9 +109,9 @@ class Together:
         model, branches = self._model, [cost]
         if isinstance(model.cost, Multicost):
             branches += [one.cost for one in model.cost.costs]
-        numbers = np.array([self._guard.pending, model.finished, *(one.item() for one in branches)], np.float64)
+        numbers = np.array([self._interrupts.pending, model.finished, *(one.item() for one in branches)], np.float64)
         self._ranks.reduce(numbers)
-        self._guard.agreed, model.finished = bool(numbers[0]), bool(numbers[1])
+        self._interrupts.agreed, model.finished = bool(numbers[0]), bool(numbers[1])
         for branch, total in zip(branches, numbers[2:]):
             branch[...] = total / self._ranks.size
         return cost
@@ -122,7 +122,7 @@ class Together:
 
     def require_all(self) -> None:
         """Wait until all ranks are interrupted, since they save together; a rank that is alone is found to wait."""
-        if not self._guard.agreed:
+        if not self._interrupts.agreed:
             self._ranks.tell(None, "interrupt of a training")
 
     def end(self) -> None:

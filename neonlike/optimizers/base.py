@@ -71,7 +71,7 @@ class Group(list[Parameter]):
     Attributes
     ----------
     step : Step or None
-        What updated them, as long as nothing changes that this depends on.
+        The step that updated them last. It is used again while nothing changes that it depends on.
     parts : list of Group or None
         The parameters by how many steps they have had, for optimizers that count them.
     count : Count or None
@@ -90,8 +90,8 @@ class Optimizer(NervanaObject):
     """Base of optimizers.
 
     A subclass sets ``number_of_states`` and ``hyperparameters`` and defines ``_numbers`` (what differs from step to
-    step) and ``_updates`` (the assignments of one parameter). All right-hand sides are evaluated with the values before
-    the step, in one kernel.
+    step) and ``_updates`` (the assignments of one parameter). These are one plan: their right-hand sides are evaluated
+    with the values before the step.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Optimizer(NervanaObject):
         return {**self.__dict__, **here, "shards": {}, "_exchanges": {}}
 
     def depends_on(self) -> Depends | None:
-        """The parameters found last depend on all attributes but those that each step reads or sets."""
+        """The record of found parameters depends on all attributes, except those that each step reads or sets."""
         return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate", "shards")))
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
@@ -201,7 +201,7 @@ class Optimizer(NervanaObject):
         return found.result if isinstance(layer_list, (list, tuple)) and found.again((self, *layer_list)) else None
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
-        """Update parameters as :meth:`optimize` does, that are still ``known``.
+        """Update the parameters of a group as :meth:`optimize` does.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Optimizer(NervanaObject):
         epoch : int
             Number of the epoch, from 0.
         known : bool
-            Whether nothing has changed since then.
+            Whether nothing has changed since they were found, so that the step of the last update serves again.
 
         Raises
         ------

@@ -1,8 +1,8 @@
 """Update of all parameters of a group as one step, planned once by ``be.prepare`` on fixed tensors.
 
 Numbers that change from step to step (a learning rate, Adam's bias correction) are tensors ``(1, 1)``, written before
-each run. Each parameter has a separate plan, so that parameters of all sizes share kernels, and tied parameters are
-updated in sequence.
+a run if any of them differs from that of the run before. Each parameter has a separate plan, so that parameters of all
+sizes share kernels, and tied parameters are updated in sequence.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ HEAVY = 8
 
 # Values read by a gradient rule ---------------------------------------------------------------------------------------
 
+FURTHER = -2
+"""Stands for a primitive's further results among the values that a gradient rule reads."""
+
 _reads: dict[OpSpec, tuple[tuple[int, ...], ...]] = {}
 
 
@@ -74,7 +77,6 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
 
 # What is worth keeping ------------------------------------------------------------------------------------------------
 
-FURTHER = -2
 AGAIN = "computed again in the kernels that read it"
 
 

@@ -65,7 +65,7 @@ def trained(overlap, optimizer):
     data = ArrayIterator(x, t, nclass=5)
     model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, 5, callbacks)
     assert model.layers.handover is None
-    guard = model._passes.guard
+    guard = model._both_passes.guard
     hits = 0 if guard is None else guard.program.hits
     weights = [param.get() for layer in model.layers_to_optimize for (param, _), _ in
                (layer.get_params() if isinstance(layer.get_params(), list) else [layer.get_params()])]

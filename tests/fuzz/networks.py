@@ -189,7 +189,7 @@ class Grower:
             except NeonlikeError as error:  # images of fewer samples than a batch
                 found.append([type(error).__name__.encode()])
                 self.chain.set_batch_size(N)
-            sides = self.chain.replays.forward, self.chain.replays.backward, self.model._passes
+            sides = self.chain.replays.forward, self.chain.replays.backward, self.model._both_passes
             self.hits = max(self.hits, sum(side.guard.program.hits for side in sides if side.guard is not None))
         return found
 

@@ -353,6 +353,8 @@ class DynamicGraph:
     ) -> None:
         """Take one step of an optimizer that makes the sum of ``losses`` smaller.
 
+        Gradients are derived in each call: only passes of ``backprop`` of variables are recorded and repeated.
+
         Parameters
         ----------
         optimizer : Optimizer

@@ -30,9 +30,10 @@ class Replay:
         ``table.run_many(backend, pairs, fresh)`` make an assignment that was learned, and answer with a
         :class:`~neonlike.kernels.run.program.Replayed`. None while there is no extension, or it is paused.
     passes : dict
-        Programs of passes of variables, by the keys of their tapes; forgotten with the others.
+        By the keys of tapes of variables: the pass as a program, or how many tries to record it have failed.
     epoch : object
-        Another one whenever something was forgotten, for those who keep programs elsewhere.
+        A new object whenever something was forgotten; no epoch of a training. Guards watch it: a new one ends all
+        records of passes. That is how another dialect ends them.
     is_paused : bool
         Whether everything is left to Python for a while. Guards watch it, so that no pass runs past a trace.
     """

@@ -54,7 +54,10 @@ class Prepared:
         return targets[0] if len(targets) == 1 else list(targets)
 
     def _hasten(self) -> None:
-        """Have the extension start the kernels, if it is there; it may be compiled now: else ask again, ever later."""
+        """Have the extension start the kernels from now on; if it is not there yet, ask again after twice as many runs.
+
+        It is compiled in the background once it was asked for.
+        """
         fast = self._backend.engine.in_one([self.bound])
         if fast is not None:
             self._run = fast

@@ -1,10 +1,13 @@
 """A program: kernels that run one after the other, on operands whose addresses are given when they run.
 
 Everything that runs a second time is a program: an assignment, a call of a primitive, a prepared assignment, a pass of
-a network or of variables. Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word
-is a constant, or says where the argument is found: the address of an operand, a number, or a place in working memory.
-A step may also call a function of Python (:func:`calling`), which sends gradients to other ranks. On a GPU steps are
-launches of kernels and products (``kernels/cuda/step.py``).
+a network or of variables. A table in docs/tour.md, "The second time", tells when each is learned, under which key, and
+when it is forgotten.
+
+Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word is a constant, or says
+where the argument is found: the address of an operand, a number, or a place in working memory. A step may also call a
+function of Python (:func:`calling`), which sends gradients to other ranks. On a GPU steps are launches of kernels and
+products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
 :func:`runner` does the same in Python, on a GPU ``Runner`` and ``FixedRunner``. :func:`join` makes one program of

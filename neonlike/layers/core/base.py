@@ -35,7 +35,7 @@ __all__ = [
 __public_module__ = "neonlike.layers.layer"
 
 CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "neighbours", "replays", "_desc"))
-"""Attributes that passes read nothing of, so that they may be any objects of users; see ``Layer.depends_on``."""
+"""Attributes that must stay the same objects, but whose insides no pass reads; see ``Layer.depends_on``."""
 Shape = int | tuple[int, ...]
 ShapeSource: TypeAlias = "Layer | int | tuple[Any, ...] | list[Any] | HasShape"
 """What tells a layer the shape of its input: the layer before, a shape or several, a tensor, or data."""
@@ -165,7 +165,10 @@ class Layer(OnVariables, NervanaObject):
         return "  " * level + str(self)
 
     def depends_on(self) -> Depends | None:
-        """How a repeated pass depends on the layer's attributes; None unless its class itself is ``repeatable``."""
+        """How a repeated pass depends on the layer's attributes; None unless its class itself is ``repeatable``.
+
+        The flag is for classes of the library. A user's class has to define this method, whatever its flag says.
+        """
         return Depends(closed=CLOSED) if vars(type(self)).get("repeatable", False) else None
 
     # -- life cycle ----------------------------------------------------------------------------------------

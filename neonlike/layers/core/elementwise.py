@@ -239,7 +239,7 @@ class Dropout(Layer):
     """
 
     overwrites_error = True
-    repeatable = True  # in inference: random masks are drawn anew in each training pass
+    repeatable = True  # in inference; in training the mask is set by the host, which is no kernel: see trace.lose
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)

@@ -1,10 +1,11 @@
 """Folding: layers include the work of their successors in the same backend call.
 
-A convolution adds a bias and rectifies its results, and so does a fully connected layer that multiplies in int8; others
-only rectify; batch normalization rectifies, and includes the rectifier's
-derivative in its backward pass. Batch normalization also sums its inputs itself, since it has to read them anyway: a
-convolution that sums its results takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of 64 x 32 x 32 and
-256 x 8 x 8).
+A convolution adds a bias and rectifies its results, and so does a fully connected layer that multiplies in int8. Other
+fully connected layers rectify. Batch normalization rectifies, and includes the rectifier's derivative in its backward
+pass. A bias layer with one bias per feature includes the activation that follows, any of ``bias.EXPRESSIONS``: that is
+all that is folded in a multilayer perceptron with biases. Batch normalization also sums its inputs itself, since it has
+to read them anyway: a convolution that sums its results takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of
+64 x 32 x 32 and 256 x 8 x 8).
 
 A chain (Sequential) asks each layer for the following layers that it takes over. These layers recognize by the tensor
 that an input is already finished, or that an error is left to them. Outside the passes of a chain, all layers do their

@@ -46,6 +46,7 @@ class OnVariables:
         """Forward pass on variables; ``backprop`` from the result runs the backward pass.
 
         A layer that is not set up is configured for the shape of the input and allocated for batches of ``be.bsz``.
+        ``backprop`` through the call is derived each time: it is never repeated.
 
         Parameters
         ----------

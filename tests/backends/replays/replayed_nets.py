@@ -86,7 +86,7 @@ class Trained(Net):
 
     def hits(self) -> int:
         """How many pairs of passes were repeated."""
-        record = self.model._passes.guard
+        record = self.model._both_passes.guard
         return 0 if record is None else record.program.hits
 
 

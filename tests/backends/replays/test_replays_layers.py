@@ -197,7 +197,7 @@ def test_an_unroll_step_by_step_is_played(fast: Backend, monkeypatch: pytest.Mon
     monkeypatch.setattr(rnn.UnrollLaunch, "again", lambda *args: False)
     net = Recurring(fast, LSTM)
     steps(net, 8)
-    assert net.model._passes.guard is None and net.records == [None, None]
+    assert net.model._both_passes.guard is None and net.records == [None, None]
 
 
 def test_an_unroll_of_copies_is_played(fast: Backend) -> None:

@@ -47,7 +47,7 @@ def test_a_repeated_step_is_three_calls(fast: Backend, played: Any) -> None:
     assert steps(net, 3) == wanted[WARM:]
     assert net.hits() == hits + 3 and net.optimizer._found.guard.program.hits == found + 3
     assert (fast.executor.replay.table.calls, fast.executor.replay.table.hits) == (calls, assignments)
-    assert net.model._passes.guard.program.kernels == 9 + 13 + 3
+    assert net.model._both_passes.guard.program.kernels == 9 + 13 + 3
     assert net.records == [None, None], "what is in the record of the step has none of its own"
 
 
@@ -250,7 +250,7 @@ def test_parameters_that_a_pass_replaces_are_updated(fast: Backend, played: Any)
 
         net.cost.costfunc = Replacing()
         found = steps(net, 10)
-        assert net.model._passes.guard is None
+        assert net.model._both_passes.guard is None
         return found
 
     assert run() == played(run)
@@ -286,7 +286,7 @@ def test_a_copy_of_a_model_has_no_records(fast: Backend) -> None:
     net = Trained(fast)
     steps(net, WARM)
     other = copy.deepcopy(net.model)
-    assert net.model._passes.guard is not None and other._passes.guard is None
+    assert net.model._both_passes.guard is not None and other._both_passes.guard is None
     assert other.cost.cost is not net.cost.cost and other.cost.cost == net.cost.cost
     assert copy.copy(net.cost).cost is net.cost.cost
 
