@@ -5,7 +5,7 @@ values of numbers, the gradient rules of its ops, and which values of it are kep
 The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is traced, and the
 programs of its assignments are joined (:mod:`.laid`): into one whose operands are leaves of the tape (its tensors, kept
 values) and the results, everything else in working memory. From the third on it is run as it is. Tapes with what the
-extension does not know (most primitives, gathers, random numbers, rules of your own) are played by
+extension does not know (most primitives, random numbers, rules of your own) are played by
 :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
 
 A number that changes each step makes a new key each time. That is never repeated, and more than ``MOST_PASSES`` keys
