@@ -183,8 +183,8 @@ class Recording:
 
 def _tape_of(be: Backend, root: OpTreeNode, how: str) -> Tape | None:
     """The tape below ``root``, with a key for its use; None if the extension does not know all of it."""
-    launches = be.executor.replay.table
-    found = None if launches is None else launches.tape(be, root, kept)
+    table = be.executor.replay.table
+    found = None if table is None else table.tape(be, root, kept)
     if found is None:
         return None
     written, leaves, met, nodes = found

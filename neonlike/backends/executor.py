@@ -50,7 +50,7 @@ class Executor:
         The backend's engine; in bench mode with clocks around its stages.
     plans : PlanCache
     replay : Replay
-        Assignments seen before.
+        Programs of assignments, calls of primitives and passes of variables that were run before.
     bench : Bench or None
         The recorder in bench mode.
     recorder : Bench or None
@@ -69,7 +69,10 @@ class Executor:
         return Depends(opened=frozenset(("replay",)))
 
     def record(self, bench: Bench | None) -> None:
-        """Time all following work with ``bench``; None switches timing off."""
+        """Time all following work with ``bench``, and repeat nothing; None ends that, and starts the replay.
+
+        A new backend starts its replay here too (``TimingFamily._switch_bench``); only engines that repeat have one.
+        """
         self.bench, self.engine = bench, self.own_engine
         self.plans = PlanCache()  # plans keep their stages with or without clocks
         self.replay.stop()
@@ -112,7 +115,7 @@ class Executor:
             self.replay.learn(pairs[0][0].backend, pairs, program, fresh)
 
     def plan(self, graph: Graph) -> Plan:
-        """Return the plan of ``graph``, creating it if missing; replay pays from the first plan found again.
+        """Return the plan of ``graph``, creating it if missing; the extension is asked for when a plan has run before.
 
         Raises
         ------
@@ -123,7 +126,7 @@ class Executor:
             if not target.writeable:
                 target.check_writeable("assignment")
         plan = self.plans.find(graph)
-        if self.replay.wanted and plan.executable:
+        if self.replay.to_ask and plan.executable:  # a new plan has no executable stages yet
             self.replay.request()
         return plan
 

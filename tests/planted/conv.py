@@ -111,7 +111,7 @@ MUTANTS = (
     fault("C: parts of a gradient not added up", UPDATE, "sum += *(const vec *)(at + part * size);", "sum = *(const vec *)(at + part * size);"),
     fault("C: last column of a tap dropped", UPDATE, "widen(&t->lane, &t->lanes, range[2], range[3]);", "widen(&t->lane, &t->lanes, range[2], range[3] - 1);"),
     fault("C: last lanes of an error dropped", UPDATE, "to[i * step + k] = from[k][at + i];", "to[i * step + k] = 0;"),
-    fault("bsum of float16 before it is rounded", KERNELS, "rounded = bsum is not None and target.dtype != kind", "rounded = False"),
+    fault("bsum of float16 before it is rounded", KERNELS, "rounded = bsum is not None and target.dtype != computed", "rounded = False"),
     fault("brelu without beta does not read the old output", KERNELS, "self._stored_written(target, dims, reads_old)", "self._stored_written(target, dims, epilogue.beta != 0 and reads_old)"),
     fault("kernels: dilation ignored", PLAN, "(s, s * dilation - padding)", "(s, s - padding)"),
     fault("kernels: window shifted", PLAN, "(s, s * dilation - padding)", "(s, s * dilation - padding + 1)"),

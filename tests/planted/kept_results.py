@@ -28,7 +28,7 @@ MUTANTS = (
     fault("depthwise: the last result of a row is not stored", DEPTHWISE, "store_first(to + i, *(const loose *)(from + i), n - i);", "store_first(to + i, *(const loose *)(from + i), n - i - 1);"),
     fault("depthwise: channels are kept in working memory", DEPTHWISE, "store(to + k * step, v[k]);", "store(kept + j + k * SOME, v[k]);"),
     fault("old numbers of any dtype are read as bfloat16", HOOKS, "for tensor in (target, X)", "for tensor in (target,)"),
-    fault("float16 is kept as bfloat16", HOOKS, "self._stored_dtype(tensor, kind).name == BFLOAT16 for", "half_of(self._stored_dtype(tensor, kind)) for"),
+    fault("float16 is kept as bfloat16", HOOKS, "self._stored_dtype(tensor, computed).name == BFLOAT16 for", "half_of(self._stored_dtype(tensor, computed)) for"),
     fault("results go past the caches before they are converted", HOOKS, 'reads_old or (half_of(out.dtype) != "" and not keeps)', "reads_old"),
     fault("no results in 16 bits go past the caches", HOOKS, '(half_of(out.dtype) != "" and not keeps)', 'half_of(out.dtype) != ""'),
     fault("copies of results that are not made are counted", HOOKS, "[] if g.dtype.name == BFLOAT16 else", "[] if not g.dtype.name else"),

@@ -230,7 +230,9 @@ class TimingFamily(Family):
         repeat: int = 1,
         operands: Operands | Pinned | None = None,
     ) -> Sequence[float] | None:
-        """Run a checked compound primitive; every family's public methods end here.
+        """Run a checked compound primitive; public methods of families end here, but those of products.
+
+        ``LinalgFamily._run_product`` runs small products in less time.
 
         ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times for warm-up and ``repeat`` times timed, each time from
         the original values of ``outputs`` (None is skipped), and logs the mean.
@@ -253,7 +255,7 @@ class TimingFamily(Family):
                 launch = run()
                 if (trace := current()) is not None:
                     trace.primitive(launch, operands, outputs)
-                if (replay := self.executor.replay).wanted:
+                if (replay := self.executor.replay).to_ask:
                     replay.note_call()
                 return None
             start, end = self.init_mark(), self.init_mark()

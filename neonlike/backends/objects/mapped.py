@@ -20,7 +20,7 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError, TensorClosed
 
 MODES = ("r", "r+", "w+")
-_OF_MEMORY = ("array", "address", "geometry", "call_layout", "is_contiguous")
+_OF_MEMORY = ("array", "address", "geometry", "is_contiguous")
 """Attributes of a tensor that locate its elements."""
 
 

@@ -17,11 +17,6 @@ class Protected(Tensor):
     It has its own class, so that the extension leaves all operations with it to Python.
     """
 
-    @property
-    def call_layout(self) -> object:
-        """Key that equals no other tensor's: calls of primitives with it are always checked."""
-        return object()
-
     def keeps(self, array: Any) -> bool:
         """Whether a view of the memory ``array`` is protected as well."""
         return not self.writeable

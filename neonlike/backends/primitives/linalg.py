@@ -381,13 +381,13 @@ class LinalgFamily(Family):
         repeat: int,
         operands: Operands | None = None,
     ) -> Any:
-        """Run a product of ``count`` matrices that passed its checks; ``operands``: what it may be repeated for."""
+        """Run a product of ``count`` matrices that passed its checks; it may be repeated if ``operands.alone``."""
         if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
-            launch = run()
+            launch = run()  # and as at the end of _run_primitive, but looks at the tensors only for a trace
             if (trace := current()) is not None:
                 dense = operands is not None and operands.alone and all(map(is_dense, tensors))
                 trace.primitive(launch, Operands(tensors, alone=dense), tensors[2:])
-            if (replay := self.executor.replay).wanted:
+            if (replay := self.executor.replay).to_ask:
                 replay.note_call()
             return None
         A, _, C = tensors

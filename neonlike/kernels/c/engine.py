@@ -110,7 +110,10 @@ class CEngine(CompilesAhead, NumpyEngine):
         run_stages(plan.executable.get(self.name) or self.start(plan, graph), plan, Run(graph))
 
     def program(self, plan: Plan, graph: Graph) -> Program | None:
-        """The program of ``plan`` on tensors like those of ``graph``; None where not all of it is C."""
+        """The program of ``plan`` on tensors like those of ``graph``; None where not all of it is C.
+
+        Prepared assignments ask for it also where the extension is not used (``NEONLIKE_FASTPATH=0``).
+        """
         if any(fastpath.keyed(node.spec) is None for node in graph.nodes):
             return None  # as of random numbers, which are others each time
         run, found = Placing(graph), list[Fragment]()

@@ -1,9 +1,10 @@
-"""Assignments that were seen before, started by a CPython extension of our own instead of by Python.
+"""The machine's C compiler builds an extension of CPython, which runs again, without Python, work that was done before.
 
 Between ``Tensor.__setitem__`` and a kernel, Python walks the expression, looks for its plan and collects addresses.
-``templates/c/fastpath/fastpath.c`` does the same for assignments whose plan is C kernels and matrix products. It is
-compiled by the machine's C compiler where Python's headers are, in the background, and kept in the cache of kernels;
-until it is there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goes without.
+``templates/c/fastpath/fastpath.c`` does the same for assignments whose plan is C kernels and matrix products, or
+launches on a GPU. It also runs calls of primitives and recorded passes again, and builds the nodes of expressions. It
+is compiled where Python's headers are, in the background, and kept in the cache of kernels; until it is there, and for
+all else, Python does the work. ``NEONLIKE_FASTPATH=0`` goes without it.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _include() -> Path:
 
 def _usable_compiler() -> Compiler | None:
     if reason := obstacle():
-        logger.debug("assignments are started by Python: %s", reason)
+        logger.debug("Python starts all kernels: %s", reason)
         return None
     return find_compiler()
 
@@ -150,7 +151,7 @@ def _in_background(compiler: Compiler) -> None:
             if (adopt := reference()) is not None:
                 adopt(module)
     except Exception:  # in a thread, with nobody to tell: Python goes on without
-        logger.info("assignments are started by Python", exc_info=True)
+        logger.info("Python starts all kernels", exc_info=True)
 
 
 def _find(compiler: Compiler) -> Path | None:
@@ -182,7 +183,7 @@ def _compile(compiler: Compiler) -> Path | None:
         data = compile_object(_command(compiler), "fastpath", template_text(SOURCE), _headers())
         return default_cache().put(_key(compiler), data, SUFFIX)
     except (CompilerRefused, OSError) as error:
-        logger.info("assignments are started by Python: the extension that does it faster does not compile: %s", error)
+        logger.info("Python starts all kernels: the extension that does it faster does not compile: %s", error)
         return None
 
 
@@ -198,7 +199,7 @@ def _load(path: Path) -> Any:
         fastbuild.set_up(module, keyed)
         fastbuild.install(module)
     except (ImportError, TypeError) as error:
-        logger.info("assignments are started by Python: the extension does not load: %s", error)
+        logger.info("Python starts all kernels: the extension does not load: %s", error)
         return None
     if forks.forked:
         module.after_fork()
@@ -215,7 +216,11 @@ _MOVES = {
 
 
 def keyed(spec: OpSpec) -> tuple[str, ...] | None:
-    """Names of the attributes of ``spec`` that belong to a plan's key; None for ops that are left to Python."""
+    """Names of the attributes of ``spec`` that belong to a plan's key; None for ops that are left to Python.
+
+    ``CEngine.program`` asks this without the extension too: with ``NEONLIKE_FASTPATH=0`` prepared assignments are still
+    programs, which Python runs.
+    """
     if spec.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION):
         return spec.keyed
     if spec is PART:

@@ -28,7 +28,7 @@ from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine,
 from neonlike.kernels.c.simd import ask_for_tiles, has_tiles, tiles_work
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
-from neonlike.kernels.run.calls import packed
+from neonlike.kernels.run.calls import program_of
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
@@ -387,7 +387,7 @@ class GemmLaunch:
         meta = ctypes.addressof(self.serial if forks.forked else self.meta)
         given = words_of(struct.pack("=4q2dq", 0, 0, 0, meta, alpha, beta, 0))
         places = (1, 0, 2) if self.swapped else (0, 1, 2)
-        return packed(self.function.packed, given, places, 6, self.bytes)._replace(keep=self)
+        return program_of(self.function.packed, given, places, 6, self.bytes)._replace(keep=self)
 
 
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, pairs: int = 0) -> GemmLaunch | None:

@@ -19,7 +19,7 @@ from neonlike.kernels.c.numpy_blas import OpenBlas, openblas
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, Routine, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
-from neonlike.kernels.run.calls import packed
+from neonlike.kernels.run.calls import program_of
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.optree.npfuncs import Array
 
@@ -80,7 +80,7 @@ class BlasLaunch:
         meta = ctypes.addressof(self.serial if forks.forked else self.meta)
         given = words_of(struct.pack("=5q2d", ctypes.addressof(self.library), 0, 0, 0, meta, alpha, beta))
         places = (2, 1, 3) if self.swapped else (1, 2, 3)
-        return packed(self.function.packed, given, places)._replace(keep=self)
+        return program_of(self.function.packed, given, places)._replace(keep=self)
 
 
 @cache

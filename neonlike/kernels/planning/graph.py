@@ -196,7 +196,7 @@ def _fitted(root: Any, target: Any) -> Any:
 def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any], depth: int) -> int:
     """Append ``node``'s nodes to ``graph`` in post-order and return its reference.
 
-    This is the hot path of every assignment: floats, tensors and elementwise nodes are handled inline.
+    This is the hot path of assignments that Python runs: floats, tensors and elementwise nodes are handled inline.
     """
     references: list[int] = []
     for operand in node.operands:

@@ -15,7 +15,7 @@ class PlanCache:
     Attributes
     ----------
     misses : int
-        Counted for tests and for ``explain``.
+        Number of plans made, for tests.
     """
 
     def __init__(self, limit: int = MAX_PLANS) -> None:

@@ -56,7 +56,7 @@ def expression_text(graph: Graph) -> str:
 def is_flat(kernel: Kernel, stage: Stage, graph: Graph) -> bool:
     """True if ``kernel``, which touches tensors alone, maps arrays contiguous over the whole space or of one element.
 
-    The plan's key says so. A target's shape then tells all that a launch depends on, but for alignment.
+    The plan's key says so. In C a launch then depends on a target's shape alone; in CUDA also on alignment.
 
     Parameters
     ----------

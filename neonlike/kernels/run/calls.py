@@ -33,9 +33,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def repeatable(*attributes: str, pinned: bool = False) -> Callable[[Method], Method]:
     """Mark a method of backends whose calls the extension may repeat.
 
-    It returns None or one of its tensors, and does nothing but what its trace has. What it does follows from its
-    tensors' layouts, its numbers and flags, the identity of its argument among :data:`IDENTIFIED`, and the backend's
-    ``attributes``.
+    It returns None, one of its tensors or constant integers (the GPU's rate (0, 0), which was not measured), and does
+    nothing but what its trace has. What it does follows from its tensors' layouts, its numbers and flags, the identity
+    of its argument among :data:`IDENTIFIED`, and the backend's ``attributes``.
     ``pinned``: it takes lists of tensors, and is repeated for these very tensors.
     """
 
@@ -102,7 +102,7 @@ class KernelCall(NamedTuple):
     keep : object
         What ``tail`` has the addresses of.
     refused : str
-        What there was no memory for; nothing: the kernel's working memory.
+        Beginning of the error's message: what there was no memory for; empty: the kernel's working memory.
     apart : tuple of (int, int)
         Pairs of arrays that are only read, for which the kernel was chosen since they share no memory.
     converted : tuple of Conversion
@@ -135,10 +135,10 @@ class KernelCall(NamedTuple):
             return
         if self.work:
             held = held_workspace(self.work)  # referenced until the kernel returns
-            refused = self.function(*addresses, held[1], *self.tail)
+            status = self.function(*addresses, held[1], *self.tail)
         else:
-            refused = self.function(*addresses, *self.tail)
-        if refused:
+            status = self.function(*addresses, *self.tail)
+        if status:
             raise MemoryError(self.no_memory)
 
     @property
@@ -158,7 +158,7 @@ class KernelCall(NamedTuple):
         works = int(self.work > 0)
         kinds = ["d" if kind is c_double else "q" for kind in function.argtypes]
         given = words_of(struct.pack("=" + "".join(kinds), *[0] * (count + works), *self.tail))
-        made = packed(function.packed, given, range(count), count if works else -1, self.work)
+        made = program_of(function.packed, given, range(count), count if works else -1, self.work)
         kept = (function, self.keep, self.converted)
         return with_conversions(made, self.converted)._replace(refused=self.no_memory, keep=kept)
 
@@ -172,7 +172,7 @@ class KernelCall(NamedTuple):
         return self
 
 
-def packed(entry: int, given: Sequence[Word], places: Iterable[int], work_at: int = -1, work: int = 0) -> Program:
+def program_of(entry: int, given: Sequence[Word], places: Iterable[int], work_at: int = -1, work: int = 0) -> Program:
     """The program of one kernel of C.
 
     Parameters

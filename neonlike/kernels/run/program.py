@@ -9,9 +9,9 @@ where the argument is found: the address of an operand, a number, or a place in 
 function of Python (:func:`calling`), which sends gradients to other ranks. On a GPU steps are launches of kernels and
 products (``kernels/cuda/step.py``).
 
-A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
-:func:`runner` does the same in Python, on a GPU ``Runner`` and ``FixedRunner``. :func:`join` makes one program of
-several.
+A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them.
+Without it nothing is searched by key: :func:`runner` runs in Python a program whose arguments are all known, such as a
+prepared assignment. On a GPU ``Runner`` and ``FixedRunner`` run programs. :func:`join` makes one program of several.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ _kernel = lru_cache(maxsize=1024)(_PACKED)
 
 
 def runner(program: Program) -> Callable[[], None]:
-    """A function that runs a program without operands and numbers, as the extension's ``Program`` does.
+    """A function that runs, in Python, a program that takes no operands and no numbers.
 
     Raises
     ------

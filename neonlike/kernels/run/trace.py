@@ -1,7 +1,7 @@
-"""A trace: the programs that one thread runs while something is done the long way, to be run again without it.
+"""A trace writes down the programs that one thread runs while Python does something, so that they can be run again.
 
-While a trace is being written, the extension may be paused, so that all goes by way of Python and past the trace: calls
-of compound primitives, and assignments. Work that is no program on the memory of tensors (NumPy's, converted copies,
+While a trace is being written, the extension may be paused: then Python makes all assignments and all calls of compound
+primitives, and the trace misses none. Work that is no program on the memory of tensors (NumPy's, converted copies,
 random numbers) leaves the trace incomplete, and nothing is repeated then.
 """
 
@@ -68,7 +68,7 @@ class Trace:
     Parameters
     ----------
     be : Backend, optional
-        Whose tensors are looked for; None: they have been.
+        Backend that all tensors must belong to, for the trace to be whole; None: the extension has checked them.
 
     Attributes
     ----------
@@ -110,14 +110,16 @@ class Trace:
         self.runs.append(Made(launch.program(), tuple(addresses)))
 
     def primitive(self, launch: Any, operands: Operands | Pinned | None, outputs: Sequence[Any] = ()) -> None:
-        """A primitive was called that made ``launch`` on ``operands``; None of either: something else.
+        """Note that a primitive was called; the trace stays whole if the call was one kernel on its tensors' memory.
 
-        Beside assignments it did nothing else if that was one kernel, on the memory of its tensors.
+        Assignments may have been made in it besides; they have runs of their own.
 
         Parameters
         ----------
         launch : object or None
+            The launch that the call made; None: it did something else.
         operands : Operands, Pinned or None
+            The tensors of the call; None: it cannot be repeated.
         outputs : sequence of Tensor
             What it wrote.
         """

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.primitives.conv.request import ConvPass, Epilogue
 from neonlike.errors import AliasError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.calls import KernelCall
@@ -267,6 +268,16 @@ def test_calls_of_several_kernels_or_on_copies_stay_with_python(fast: Backend) -
         call()
         call()
     assert hits(fast) == 0
+
+
+def test_a_convolution_whose_sums_python_adds_gives_no_launch(fast: Any) -> None:
+    """Else its kernel alone would pass for all that the call does."""
+    conv = fast.conv_layer(np.float32, 3, 4, 5, 1, 6, 6, 1, 3, 3)
+    image, filters, maps, sums = some(fast, 144, 3), some(fast, 36, 5), fast.empty((80, 3)), fast.empty((5, 1))
+    for backward, source, target, bsum in ((False, image, maps, sums), (True, maps, image, fast.empty((4, 1)))):
+        request = ConvPass(conv, backward, Epilogue())
+        assert fast._conv(request, source, filters, target) is not None
+        assert fast._conv(request, source, filters, target, bsum=bsum) is None
 
 
 def test_an_exception_leaves_nothing_behind(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,13 +36,16 @@ class CompiledFamily(Family):
         raise NotImplementedError
 
     def _stored(self, tensor: Any, dims: Sequence[int] | None = None, kind: DType | None = None) -> Array:
-        """As ``host``, but of 16-bit floats as they are, if :meth:`_converting` may convert them to ``kind``."""
+        """The array that ``host`` gives, but with 16-bit floats as they lie in memory if a kernel can convert them.
+
+        :meth:`_converting` has the program convert them to ``kind`` before the kernel, which computes in it.
+        """
         return host(tensor, dims, self._stored_dtype(tensor, kind or compute_dtype(tensor.dtype)))
 
     def _stored_written(
         self, tensor: Any, dims: Sequence[int], keep: bool, kind: DType | None = None
     ) -> AbstractContextManager[Array]:
-        """As ``written``, but of 16-bit floats as they are, as in :meth:`_stored`."""
+        """The array that ``written`` gives, but with 16-bit floats as they lie in memory, as in :meth:`_stored`."""
         return written(tensor, dims, keep, self._stored_dtype(tensor, kind or compute_dtype(tensor.dtype)))
 
     def _stored_dtype(self, tensor: Any, kind: DType) -> DType:

@@ -52,7 +52,7 @@ class Starts:
             kernels = [(self._handle(step.function), *step.grid, *step.block) for step in steps]
             places = [driver_calls.place(name) for name in ("cuLaunchKernel", "cuCtxGetCurrent")]
         except driver.Error as error:
-            logger.debug("assignments on the GPU are started by Python: %s", error)
+            logger.debug("Python starts all kernels on the GPU: %s", error)
             return None
         head = (
             *places, self.device.context.handle, self.device.stream.handle, ctypes.addressof(self.paused),

@@ -217,7 +217,7 @@ class ConvFamily(Family):
         ----------
         layer : ConvGeometry
         I, F, O : tensors of dimI, dimF and dimO elements, of one float dtype
-            float16 is computed in float32 and rounded once.
+            float16 and bfloat16 are computed in float32 and rounded once.
         X : tensor of dimO elements, optional
             Operand of brelu and beta; default: the old O. It may be O.
         bias, bsum : tensors (K, 1), optional
@@ -454,7 +454,7 @@ class ConvFamily(Family):
     ) -> KernelCall | None:
         """Forward pass or data gradient: a matrix product for each tap of the filter and group.
 
-        Returns the kernel launch, if that was all; see ``kernels/run/calls.py``.
+        Returns the kernel launch if that did everything, bsum too, as on a GPU; else None: the call is not repeated.
         """
         g, epilogue = request.geometry, request.epilogue
         weights, read = host(filters, g.dimF), host(source, request.source_dims)

@@ -1,4 +1,4 @@
-"""Depthwise convolution, each map of one channel: meta arrays of ``conv_depthwise*.c.j2``.
+"""Depthwise convolution, each map of one channel: meta arrays of ``conv/depthwise*.c.j2``.
 
 Every product needs a load, so loads have to be aligned and each result stored once. If images fill vectors, lanes are
 neighbouring images, read in place. Otherwise lanes are channels at one position: blocks of channels are transposed

@@ -1,9 +1,15 @@
-"""Compiled convolution, for the hooks of ``ConvFamily``; ``conv/plan.py`` divides it into units of work.
+"""Compiled kernels implement the hooks of ``ConvFamily`` on the CPU; ``conv/choice.py`` chooses the kernel.
 
-Forward pass and data gradient use Winograd's algorithm for 3 x 3 filters if it pays and ``enable_winograd`` allows it
-(``conv/winograd.py``), a matrix product for 1 x 1 (``conv/pointwise.py``), and a special kernel for forward passes with
-few output positions (``conv/few.py``); the rest is direct, vectorized over maps for few images (``conv/maps.py``).
-In bfloat16 Intel's tiles multiply where there are any (``conv/tiles.py``).
+Forward pass and data gradient take the first of these that pays; each file here plans its kernel:
+
+1. products of bfloat16: Intel's tiles (``tiles.py``), Winograd's algorithm or other kernels on pairs (``pairs.py``);
+2. depthwise convolution (``depthwise.py``), and few channels a group (``thin.py``);
+3. Winograd's algorithm for 3 x 3 filters, if ``enable_winograd`` allows it (``winograd.py``);
+4. a matrix product for 1 x 1 filters (``pointwise.py``);
+5. a special kernel for forward passes with few output positions (``few.py``);
+6. direct convolution, vectorized over maps for few images (``maps.py``), else over positions and images (``plan.py``).
+
+The weight gradient is one of tiles, of pairs, depthwise, thin or direct (``update.py``).
 """
 
 from __future__ import annotations
@@ -47,9 +53,10 @@ FINISH = (*_headers("finish results"), "stream.h", "halves.h", *VECMATH)
 STRIPS = _headers("strips rows")
 WHOLE, WHOLE_AREA = _headers("whole"), _headers("area whole")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
-PAIRS, TILES = ("pairs.h",), ("tiles.h",)
+PAIR_HEADERS, TILE_HEADERS = ("pairs.h",), ("tiles.h",)
+DIRECT_HEADERS = (*_headers("area"), *STORE, *TILE, *PAIR_HEADERS, *TILE_HEADERS)
 DEPTHWISE_HEADERS = _headers("depthwise rows")
-WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH, *PAIRS)
+WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH, *PAIR_HEADERS)
 PARALLEL_WORK = 1 << 18
 """Multiplications below which starting threads does not pay."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
@@ -89,7 +96,7 @@ class Kernels(NamedTuple):
 
 DATA = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE, *PAIRS, *TILES)),
+        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", DIRECT_HEADERS),
         ("lanes", "maps", "vectors"),
         _FIELDS,
     ),
@@ -99,7 +106,7 @@ DATA = {
         {"meta": WINOGRAD_META},
     ),
     Kind.POINTWISE: Kernels(
-        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE + PAIRS + TILES),
+        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE + PAIR_HEADERS + TILE_HEADERS),
         ("lanes", "maps", "vectors"),
         {"meta": POINTWISE_META},
     ),
@@ -109,7 +116,7 @@ DATA = {
         {"meta": DEPTHWISE_META},
     ),
     Kind.MAPS: Kernels(
-        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", WHOLE_AREA + STORE + PAIRS),
+        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", WHOLE_AREA + STORE + PAIR_HEADERS),
         ("lanes", "maps", "positions"),
         _FIELDS,
     ),
@@ -119,7 +126,7 @@ DATA = {
         _FIELDS,
     ),
     Kind.FEW: Kernels(
-        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH + PAIRS),
+        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH + PAIR_HEADERS),
         ("lanes", "maps", "positions"),
         {"meta": FEW_META},
     ),
@@ -127,7 +134,7 @@ DATA = {
 """Forward pass and data gradient."""
 UPDATE = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + WHOLE + PAIRS + TILES),
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + WHOLE + PAIR_HEADERS + TILE_HEADERS),
         ("lanes", "width", "taps"),
         _FIELDS,
     ),
@@ -159,26 +166,26 @@ class ConvKernels(CompiledFamily, ConvFamily):
         bsum: Any = None,
     ) -> KernelCall | None:
         g, epilogue = request.geometry, request.epilogue
-        threads, kind = _threads(g), compute_dtype(source.dtype)
+        threads, computed = _threads(g), compute_dtype(source.dtype)
         vector, stored = vector_bytes(self.compiler), source.dtype.name == BFLOAT16
         pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
-        plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
-        keeps = self._keeps(target, X if epilogue.reads_x else None, kind)
-        kernel = DATA[plan.kind].variant(self.compiler, plan, kind, half=half_of(target.dtype) if keeps else "")
+        plan = choose_data_plan(g, request.backward, vector, computed.itemsize, threads, allowed, pairs, stored)
+        keeps = self._keeps(target, X if epilogue.reads_x else None, computed)
+        kernel = DATA[plan.kind].variant(self.compiler, plan, computed, half=half_of(target.dtype) if keeps else "")
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
         dims = request.target_dims
         read, weights = self._stored(source, request.source_dims), self._stored(filters, g.dimF)
-        added = None if bias is None else self._stored(bias, kind=kind)
-        x = None if X is None or not epilogue.reads_x else self._stored(X, kind=kind)
-        rounded = bsum is not None and target.dtype != kind  # sums are of the stored values
+        added = None if bias is None else self._stored(bias, kind=computed)
+        x = None if X is None or not epilogue.reads_x else self._stored(X, kind=computed)
+        rounded = bsum is not None and target.dtype != computed  # sums are of the stored values
         sums = None if bsum is None or rounded else np.zeros((plan.units, dims[0]))
         reads_old = X is None and epilogue.reads_x
         with self._stored_written(target, dims, reads_old) as out:
             moved = out.nbytes + (read.nbytes if plan.kind is Kind.POINTWISE else 0)
             bits = _bits(epilogue, out, moved, reads_old or (half_of(out.dtype) != "" and not keeps))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
-            work = _work_bytes(plan, threads, kind.itemsize)
+            work = _work_bytes(plan, threads, computed.itemsize)
             call = KernelCall(kernel, (), tail, work, plan, in_lines=bits & STREAMED != 0)
             known = (*(OPERANDS if plan.stored else ()), *(RESULTS if keeps else ()))
             launch = self._converting(call, (read, weights, out, added, x, sums), {2: reads_old}, known).run()
@@ -187,26 +194,26 @@ class ConvKernels(CompiledFamily, ConvFamily):
                 release_workspace()  # in which operands are in float32; the results are converted next
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
-        return launch
+        return launch if bsum is None else None
 
-    def _keeps(self, target: Any, X: Any, kind: DType) -> bool:
-        """Whether results, and X if it is read, are bfloat16 that a kernel of ``kind`` may be given as they are."""
-        return kind == F32 and all(
-            tensor is None or self._stored_dtype(tensor, kind).name == BFLOAT16 for tensor in (target, X)
+    def _keeps(self, target: Any, X: Any, computed: DType) -> bool:
+        """Whether results, and X if it is read, are bfloat16 that a kernel of ``computed`` may be given as they are."""
+        return computed == F32 and all(
+            tensor is None or self._stored_dtype(tensor, computed).name == BFLOAT16 for tensor in (target, X)
         )
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         g, alpha, beta = request.geometry, request.alpha, request.beta
-        threads, kind = _threads(g), compute_dtype(I.dtype)
+        threads, computed = _threads(g), compute_dtype(I.dtype)
         vector, pairs = vector_bytes(self.compiler), with_tiles(self._pairs_of(I.dtype), self.compiler)
-        plan = choose_update_plan(g, vector, kind.itemsize, pairs, I.dtype.name == BFLOAT16)
-        kernel = UPDATE[plan.kind].variant(self.compiler, plan, kind)
+        plan = choose_update_plan(g, vector, computed.itemsize, pairs, I.dtype.name == BFLOAT16)
+        kernel = UPDATE[plan.kind].variant(self.compiler, plan, computed)
         if kernel is None:
             return super()._update_conv(request, I, E, grad_F)
         images, errors = self._stored(I, g.dimI), self._stored(E, g.dimO)
-        with self._stored_written(grad_F, g.dimF, beta != 0, kind) as out:
+        with self._stored_written(grad_F, g.dimF, beta != 0, computed) as out:
             tail = (ctypes.addressof(plan.meta), alpha, beta, threads)
-            call = KernelCall(kernel, (), tail, _work_bytes(plan, threads, kind.itemsize), plan)
+            call = KernelCall(kernel, (), tail, _work_bytes(plan, threads, computed.itemsize), plan)
             known = OPERANDS if plan.stored else ()
             return self._converting(call, (images, errors, out), {2: beta != 0}, known).run()
 

@@ -18,7 +18,7 @@ class Tile(NamedTuple):
 
 
 class Kind(Enum):
-    """Kernel of a plan. ``conv.py`` names its template; the file named here creates the plan."""
+    """Kernel of a plan; ``conv/hooks.py`` names its template, and the file named here creates the plan."""
 
     DIRECT = "conv/plan.py, conv/update.py"
     WINOGRAD = "conv/winograd.py"

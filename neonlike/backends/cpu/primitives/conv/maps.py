@@ -16,8 +16,8 @@ from itertools import accumulate
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.primitives.conv.plan import (
-    APART,
     DATA_UNITS,
+    GAP_BYTES,
     SUMS_BYTES,
     Blocks,
     Phase,
@@ -134,7 +134,7 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     phases, fields, lanes = data_phases(g, backward), shapes(g, backward), vector_bytes // itemsize
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     images = image_block(g.N, lanes)
-    image_blocks, apart = ceil_div(g.N, images), step(g, backward)
+    image_blocks, apart, gap = ceil_div(g.N, images), step(g, backward), GAP_BYTES // itemsize
     tile = map_tile(phases, images, maps, vector_bytes, itemsize)
     tiles, groups = ceil_div(maps, tile.maps), _groups(phases)
     side = len(groups[0])
@@ -148,7 +148,7 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     some = min(channels, round_up(some, lanes)) if backward else some  # filters are transposed by vectors of channels
     units = [count * parts if i == 0 else 0 for count in counts for i in range(side)]
     filters = [0, *accumulate(g.groups * tiles * tile.maps * channels * block.taps for block in cut)]
-    shared = round_up(filters.pop(), 64) + APART // itemsize if sum(counts) > 1 else 0
+    shared = round_up(filters.pop(), 64) + gap if sum(counts) > 1 else 0
     records, tails = phase_records(cut, units, filters)
     strips = max(
         some * len(block.phase[0].taps) * block.row_range[1] * _strip(group, block, apart > 1)
@@ -165,7 +165,7 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "PANEL_SIZE": 0 if shared else round_up(tiles * tile.maps * some * taps, 64),
         "STRIPS_SIZE": round_up(max(strips + tile.width * apart, tile.maps * round_up(length, lanes)), 64),
         "SUMS_SIZE": round_up((tiles * length + lanes) * tile.maps, 64),
-        "LIST_SIZE": round_up(ceil_div(some * taps * 8, itemsize), 64) + APART // itemsize,
+        "LIST_SIZE": round_up(ceil_div(some * taps * 8, itemsize), 64) + gap,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = sum(fields[name] for name in ("PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE"))

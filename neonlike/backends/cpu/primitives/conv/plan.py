@@ -47,7 +47,7 @@ PHASE = (
 )  # fmt: skip
 """Fields of each phase: units of work, start of its packed filters, its areas, its three axes."""
 
-TILES = {
+REGISTER_TILES = {
     64: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
     32: ((6, 2), (4, 2), (2, 4)),
     16: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
@@ -81,7 +81,7 @@ CACHE_WAY, SECOND_WAY = 4096, 64 << 10
 """Bytes per way of the L1 and L2 cache on most processors: addresses this far apart share a cache set."""
 WAYS = 8
 """Maximum number of channels, read in place, that share a set of the L2 cache: half of its ways."""
-APART = 4096
+GAP_BYTES = 4096
 """Bytes between a thread's writes and the data of others: hardware prefetches up to the end of a page, and cores would
 take cache lines from each other (false sharing)."""
 
@@ -148,7 +148,7 @@ def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
     vector_bytes, itemsize : int
         Bytes of a vector and of a number.
     """
-    tiles = [Tile(*shape, vector_bytes // itemsize) for shape in TILES[vector_bytes]]
+    tiles = [Tile(*shape, vector_bytes // itemsize) for shape in REGISTER_TILES[vector_bytes]]
     return min(tiles, key=lambda tile: round_up(maps, tile.maps))
 
 
@@ -465,7 +465,7 @@ def data_plan(
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile, each = (OF_TILES, TILE_SIDE) if tiles else (data_tile(maps, vector_bytes, itemsize), 1)
-    width, map_tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
+    width, map_tiles, gap = tile.width * tile.lanes, ceil_div(maps, tile.maps), GAP_BYTES // itemsize
     by_column = g.N % width == 0
     images = image_block(g.N, width if by_column else tile.lanes)
     phases = data_phases(g, backward)
@@ -489,10 +489,10 @@ def data_plan(
         "DIRECT": int(cut.direct),
         "FLAT": int(blocks[0].flat),
         "BY_TILE": int(by_tile),
-        "FILTERS_SIZE": round_up(filters, 64) + APART // itemsize,
+        "FILTERS_SIZE": round_up(filters, 64) + gap,
         "STRIPS_SIZE": round_up(strips, 64),
         "SUMS_SIZE": round_up(tile.maps * width if by_tile and cut.channels >= channels else sums, 64),
-        "LIST_SIZE": round_up(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64) + APART // itemsize,
+        "LIST_SIZE": round_up(cut.channels * max(b.taps for b in blocks) * 8 // itemsize, 64) + gap,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]

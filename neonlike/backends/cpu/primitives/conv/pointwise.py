@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
 from neonlike.backends.cpu.primitives.conv.plan import (
-    APART,
     CACHE_WAY,
+    GAP_BYTES,
     OF_TILES,
     SECOND_WAY,
     TILE_SIDE,
@@ -88,7 +88,7 @@ def pointwise_plan(
     parts = min(tiles, ceil_div(max(LEAST_UNITS, 4 * threads), units)) if threads > 1 else 1
     some = even(ceil_div(channels, each), CHANNEL_BLOCK // each) * each
     steps = (1, g.K) if backward else (g.K, 1)
-    apart = APART // itemsize
+    apart = GAP_BYTES // itemsize
     fields = {
         "CHANNELS": channels, "MAPS": maps, "GROUPS": g.groups, "ALL_MAPS": all_maps, "ALL_LANES": lanes,
         "FILTER_GROUP": g.K // g.groups, "FILTER_CHANNEL": steps[0], "FILTER_MAP": steps[1],

@@ -1,4 +1,4 @@
-"""Convolution with few channels and maps per group, mainly depthwise: meta arrays of ``conv_thin*.c.j2``.
+"""Convolution with few channels and maps per group, mainly depthwise: meta arrays of ``conv/thin*.c.j2``.
 
 A group has too few channels and maps for tiles of several maps, so the overhead beside each map's taps has to be small.
 Fields and phases are those of ``conv/plan.py``.

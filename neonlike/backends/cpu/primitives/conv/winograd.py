@@ -48,7 +48,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
-from neonlike.backends.cpu.primitives.conv.plan import APART, IMAGE_LANES, data_tile, image_block
+from neonlike.backends.cpu.primitives.conv.plan import GAP_BYTES, IMAGE_LANES, data_tile, image_block
 from neonlike.backends.geometry.conv import ConvGeometry, Triple
 from neonlike.backends.geometry.counts import ceil_div, even, round_up
 from neonlike.kernels.c.pairs import half
@@ -255,12 +255,12 @@ def winograd_plan(
         "FILTER_CHANNEL": channel_step, "FILTER_MAP": map_step, "FILTER_TAP": g.K,
         "TILES_H": tiles_h, "TILES_W": tiles_w, "TILES": tiles, "RUN": run, "RUNS": runs, "IMAGE_BLOCK": images,
         "CHANNEL_BLOCK": block, "PART_TILES": part, "PARTS": parts,
-        "FILTERS_SIZE": 0 if fused else round_up(points * packed, 64) + APART // itemsize,
+        "FILTERS_SIZE": 0 if fused else round_up(points * packed, 64) + GAP_BYTES // itemsize,
         "SHARED_SIZE": v_size * units * ceil_div(words, block) if few and parts > 1 else 0,
         "V_SIZE": v_size,
         "M_SIZE": round_up(points * (part * tile.maps * lanes + tile.lanes), 64),
         "LINES_SIZE": results,
-        "RESULTS_SIZE": scratch + APART // itemsize,
+        "RESULTS_SIZE": scratch + GAP_BYTES // itemsize,
         "FUSED": round_up(points * (part * tile.maps * block + 2 * tile.lanes), 64) if fused else 0,
         "ALL_UNITS": units * parts, "WORDS": words,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-/* The block of output computed by one unit of work of conv_direct and conv_maps. The including file defines KB (maps of
+/* The block of output computed by one unit of work of conv/direct and conv/maps. The including file defines KB (maps of
  * a register tile), TILE (its lanes), and the fields of the meta array (META and PHASE in conv/plan.py). */
 #ifndef NL_CONV_AREA_H
 #define NL_CONV_AREA_H

@@ -1,4 +1,4 @@
-/* Filters of a convolution packed by groups of KB output maps, maps innermost, for conv_direct and conv_pointwise. The
+/* Filters of a convolution packed by groups of KB output maps, maps innermost, for conv/direct and conv/pointwise. The
  * including file defines real and KB, and includes conv_finish.h before. */
 #ifndef NL_CONV_FILTERS_H
 #define NL_CONV_FILTERS_H

@@ -1,7 +1,7 @@
-/* Epilogue of convolutions, applied to sums as they are stored (Epilogue in primitives/conv/request.py), for conv_direct,
- * conv_pointwise and conv_winograd. The including file defines real, LANES, vec (LANES of real), loose (the same,
- * unaligned), INLINE, and struct call with alpha, beta, slope, sums, and epilogue, a bit mask: 1 for relu, 2 for brelu,
- * 4 for beta, 8 for streaming stores (followed by nl_stream_end). */
+/* Epilogue of convolutions, applied to sums as they are stored (Epilogue in primitives/conv/request.py), for
+ * conv/direct, maps, thin, few, depthwise, pointwise and winograd. The including file defines real, LANES, vec (LANES of
+ * real), loose (the same, unaligned), INLINE, and struct call with alpha, beta, slope, sums, and epilogue, a bit mask: 1 for
+ * relu, 2 for brelu, 4 for beta, 8 for streaming stores (followed by nl_stream_end). */
 #ifndef NL_CONV_FINISH_H
 #define NL_CONV_FINISH_H
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* The three transforms of conv_winograd along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
+/* The three transforms of conv/winograd.c.j2 along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
  * 1509.09308), and how points are paired and stored. The including file defines real, vec, loose, INLINE, OUT, EDGE and
  * PAIRS, and includes pairs.h and conv_finish.h before. */
 #ifndef NL_CONV_POINTS_H

@@ -1,4 +1,4 @@
-/* Stores of the results of an area, for conv_direct, conv_maps and conv_thin. The including file defines
+/* Stores of the results of an area, for conv/direct, conv/maps and conv/thin. The including file defines
  * what conv_finish.h needs, and the fields of the meta array. */
 #ifndef NL_CONV_STORE_H
 #define NL_CONV_STORE_H

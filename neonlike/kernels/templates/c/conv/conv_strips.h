@@ -1,4 +1,4 @@
-/* Input rows packed into contiguous strips, for conv_direct and conv_update. The including file defines real, LANES,
+/* Input rows packed into contiguous strips, for conv/direct, maps, thin and update. The including file defines real, LANES,
  * and the fields of the meta array (META and PHASE in conv/plan.py). */
 #ifndef NL_CONV_STRIPS_H
 #define NL_CONV_STRIPS_H

@@ -1,4 +1,4 @@
-/* Packed input of a convolution with few channels and maps per group, for conv_thin and conv_thin_update: strips of all
+/* Packed input of a convolution with few channels and maps per group, for conv/thin and conv/thin_update: strips of all
  * rows that an area reads, including rows outside the image, so that each tap has the same offset from any output row.
  * The padding is cleared once per area and stays zero from group to group. The including file defines real, LANES,
  * INLINE and the fields of the meta array. */

@@ -1,5 +1,5 @@
 /* Accumulators of a register tile, KB maps x NV vectors: their initial values, and where they are stored. For
- * conv_direct and conv_pointwise. The including file defines real, LANES, KB, NV, vec (LANES of real), loose (the same,
+ * conv/direct and conv/pointwise. The including file defines real, LANES, KB, NV, vec (LANES of real), loose (the same,
  * unaligned) and INLINE, and includes conv_finish.h before. */
 #ifndef NL_CONV_TILE_H
 #define NL_CONV_TILE_H

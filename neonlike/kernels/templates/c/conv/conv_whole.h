@@ -1,4 +1,4 @@
-/* Strips with all columns from the first to the last one read (see conv_strips.h), for conv_maps and conv_update. The including
+/* Strips with all columns from the first to the last one read (see conv_strips.h), for conv/maps and conv/update. The including
  * file defines STEP, the elements between neighbouring lanes. */
 #ifndef NL_CONV_WHOLE_H
 #define NL_CONV_WHOLE_H

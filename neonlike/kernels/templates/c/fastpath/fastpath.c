@@ -1,10 +1,11 @@
-/* CPython extension: starts the kernels of assignments and of compound primitives' calls that were seen before, and builds
- * the nodes of expressions.
+/* A CPython extension runs again, without Python, what was run before: assignments, calls of compound primitives, and passes
+ * of networks and variables. It also builds the nodes of expressions.
  *
  * An assignment's expression is walked in the order of linearize() in graph.py, into a key of words: the content of
  * graph.key (structure, aliasing, kinds of numbers), and the data type, shape and strides of every tensor. For a key
- * that was learned, the kernel is called with the addresses and numbers found by the walk. Uncommon cases are left to
- * Python, which defines the semantics of an assignment; the only exception raised here is MemoryError.
+ * that was learned, the kernels are called, or launched on a GPU, with the addresses and numbers found by the walk.
+ * Uncommon cases are left to Python, which defines the semantics of an assignment. A run itself raises MemoryError,
+ * IndexRangeError (refuse() in fastpath_program.h), and KeyboardInterrupt, which is looked for between kernels.
  *
  * The walk runs no Python code that changes an expression, and the interpreter lock is held until the kernel starts. If
  * other code runs nevertheless (in a finalizer, or while tensors compare their memory), `busy` leaves its assignments
@@ -35,7 +36,7 @@ static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
     return checked;
 }
 
-/* `target` with `value` in it, by Python, after the launches have given `answer`. */
+/* `target` with `value` in it, by Python, after the table has given `answer`. */
 static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, PyObject *answer)
 {
     PyObject *pairs = Py_BuildValue("((OO))", target, value), *done = NULL;
@@ -81,7 +82,7 @@ static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
     return value ? own(value) : PyObject_GenericGetAttr(object, name);
 }
 
-/* By the table of the backend; NULL without an exception where Python has to do it all. */
+/* Backend.assign() by the table `backend._replay.table`; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
     PyObject *replay = get_slot(backend, name_replay, &replay_slot);
@@ -199,7 +200,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "nlfast",
-    .m_doc = "Starts the kernels of assignments that were seen before.",
+    .m_doc = "Runs assignments, calls of primitives and passes again, without Python, and builds the nodes of expressions.",
     .m_size = -1,
     .m_methods = functions,
 };

@@ -5,7 +5,8 @@
 #include "fastpath_table.h"
 #include "fastpath_walk.h"
 
-/* Run a program on the operands found by the walk, and end the walk; an exception if it cannot be run again. */
+/* Run a program on the operands found by the walk, and end the walk. Should a kernel fail, Python does the assignment from
+ * the beginning (LEFT). It cannot if earlier kernels may have overwritten what they read: then an exception is set. */
 static enum answer start(Table *self, const Entry *entry)
 {
     Run run;
@@ -30,7 +31,8 @@ static enum answer start(Table *self, const Entry *entry)
     return done == steps ? DONE : LEFT;
 }
 
-static PyObject *answered(Table *self, int failed)
+/* Run the program of the walk's key, if the table has one; the answer for Python. `failed`: whether there is no key. */
+static PyObject *run_walked(Table *self, int failed)
 {
     enum answer answer = LEFT;
     const Entry *entry = NULL;
@@ -57,7 +59,7 @@ static PyObject *table_run(PyObject *object, PyObject *const *given, Py_ssize_t 
     if (walk.busy)
         return own(answers[LEFT]);
     begin_walk();
-    return answered(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets(0));
+    return run_walked(self, add_target(given[0], given[1], given[2], self->tensor_type) || put_targets(0));
 }
 
 static PyObject *table_run_many(PyObject *object, PyObject *const *given, Py_ssize_t count)
@@ -70,7 +72,7 @@ static PyObject *table_run_many(PyObject *object, PyObject *const *given, Py_ssi
     if (walk.busy)
         return own(answers[LEFT]);
     begin_walk();
-    return answered(self, walk_pairs(given[0], given[1], self->tensor_type, given[2] == Py_True));
+    return run_walked(self, walk_pairs(given[0], given[1], self->tensor_type, given[2] == Py_True));
 }
 
 /* Learning -------------------------------------------------------------------------------------------------------- */
@@ -85,7 +87,7 @@ static int reads_targets(void)
     return 0;
 }
 
-/* Whether a program takes the operands and numbers of the walk: integers are computed with integers only. */
+/* Whether a program takes the operands and numbers of the walk. No kernel that takes an integer is given a real number. */
 static int takes_walk(const Program *program)
 {
     if (program->operands != walk.leaves + walk.targets || program->numbers != walk.numbers)

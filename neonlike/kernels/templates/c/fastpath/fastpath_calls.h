@@ -1,9 +1,10 @@
 /* Calls of compound primitives that were made before, started without Python. Part of fastpath.c.
  *
  * A `Forwarding` stands for a method of backends. It writes the arguments of a call into a key of words: data type, shape
- * and strides of each tensor, and which of them are one; numbers bit by bit; the identity of a layer. For a key in the
- * table, the program is run on the tensors' addresses. Other arguments, and calls not met before, go to the method, which
- * defines what they mean; its trace (run/trace.py) then says whether the call was one program.
+ * and strides of each tensor, and which of them are one; numbers bit by bit; the identity of the argument for a parameter
+ * among IDENTIFIED of run/calls.py (a layer, quantized weights). For a key in the table, the program is run on the
+ * tensors' addresses. Other arguments, and calls not met before, go to the method, which defines what they mean; its trace
+ * (run/trace.py) then says whether the call was one program.
  */
 #ifndef NL_FASTPATH_CALLS_H
 #define NL_FASTPATH_CALLS_H
@@ -13,7 +14,7 @@
 
 enum {
     MOST_PARAMETERS = 32, MOST_CALL_WORDS = 4096, MOST_OPERANDS = 64, MOST_LISTED = 2048,
-    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, LAYER, LISTED, FUNCTION, TENSOR /* and above: kinds of arguments */
+    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, IDENTIFIED, LISTED, FUNCTION, TENSOR /* and above: kinds of arguments */
 };
 
 static PyObject *name_replay, *name_table, *name_begin_call, *name_end_call;
@@ -25,7 +26,7 @@ typedef struct {
     PyObject *names;      /* of its parameters after self */
     PyObject *attributes; /* of the backend, on whose values the program depends */
     int positional;       /* how many of these may be given by position */
-    int layer;            /* the parameter that is told by its identity; -1: none */
+    int identified;       /* the parameter that is told by its identity; -1: none */
     int pinned;           /* whether it takes lists of tensors, and the program is for these very tensors */
 } Forwarding;
 
@@ -144,8 +145,8 @@ static int ask_argument(Asked *asked, const Forwarding *self, int k, PyObject *b
     PyObject *value = asked->at[k];
     if (value && is_tensor(Py_TYPE(value)))
         return ask_tensor(asked, k, backend, self->pinned);
-    if (value && k == self->layer && value != Py_None)
-        return ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value);
+    if (value && k == self->identified && value != Py_None)
+        return ask_word(asked, IDENTIFIED) || ask_word(asked, (int64_t)(intptr_t)value);
     if (value && self->pinned && (PyList_CheckExact(value) || PyTuple_CheckExact(value)))
         return ask_list(asked, value, backend);
     if (value && self->pinned && Py_TYPE(value) != node_type && PyCallable_Check(value))
@@ -213,7 +214,7 @@ static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
         operands[k] = entry->parameter[k] < 0 ? NULL : asked->place[entry->parameter[k]]->address;
     if (!lie_alike(entry, operands))
         return NULL;
-    PyObject *answer = own(entry->answer < 0 ? entry->returned : asked->at[entry->answer]);
+    PyObject *result = own(entry->returns < 0 ? entry->returned : asked->at[entry->returns]);
     int done;
     if (is_python(program)) {
         PyObject *functions = functions_of(asked);
@@ -223,8 +224,8 @@ static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
         done = run_or_refuse(program, operands) + 1;
     self->calls += done > 0;
     if (done < 1)
-        Py_CLEAR(answer);
-    return answer;
+        Py_CLEAR(result);
+    return result;
 }
 
 /* Learning --------------------------------------------------------------------------------------------------------- */
@@ -256,19 +257,20 @@ static int read_rows(const Entry *entry, PyObject *rows, int width, int indices,
     return 0;
 }
 
-/* What holds all that the key has addresses of: the method, the layer, the places of listed tensors. */
+/* What holds all that the key has addresses of: the method, the identified argument, the places of listed tensors. */
 static PyObject *keepers(const Forwarding *self, const Asked *asked)
 {
     PyObject *places = PyTuple_New(asked->listed);
     for (int k = 0; k < asked->listed && places; k++)
         PyTuple_SET_ITEM(places, k, own((PyObject *)asked->held[k]));
-    PyObject *layer = self->layer >= 0 && asked->at[self->layer] ? asked->at[self->layer] : Py_None;
-    PyObject *found = places ? PyTuple_Pack(3, self->original, layer, places) : NULL;
+    const int at = self->identified;
+    PyObject *identified = at >= 0 && asked->at[at] ? asked->at[at] : Py_None;
+    PyObject *found = places ? PyTuple_Pack(3, self->original, identified, places) : NULL;
     Py_XDECREF(places);
     return found;
 }
 
-/* Whether a call returns the same each time: None, or integers, such as a rate that was not measured. */
+/* Whether a call returns the same each time: None, or a tuple of integers, such as a rate that was not measured. */
 static int is_constant(PyObject *result)
 {
     if (!PyTuple_CheckExact(result))
@@ -295,10 +297,10 @@ static Entry *learned_call(const Forwarding *self, const Asked *asked, PyObject 
     if (!entry)
         return NULL;
     entry->program = (Program *)own(program);
-    entry->answer = parameter_of(asked, result);
-    entry->returned = entry->answer < 0 ? own(result) : NULL; /* a tensor is not held */
+    entry->returns = parameter_of(asked, result);
+    entry->returned = entry->returns < 0 ? own(result) : NULL; /* a tensor is not held */
     entry->keep = keepers(self, asked);
-    int failed = (entry->answer < 0 && !is_constant(result)) || !entry->keep;
+    int failed = (entry->returns < 0 && !is_constant(result)) || !entry->keep;
     for (Py_ssize_t k = 0; k < operands && !failed; k++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, k);
         entry->parameter[k] = parameter_of(asked, tensor);
@@ -335,7 +337,8 @@ static PyObject *learn_call(const Forwarding *self, Asked *asked, Table *table, 
 
 /* Forwarding: a method of backends --------------------------------------------------------------------------------- */
 
-/* The table of a backend, and in `replay` what has it, both new references; NULL if all is left to Python. */
+/* The table of a backend, `backend._replay.table`, and in `replay` its owner, both new references; NULL if all is left to
+ * Python. */
 static Table *table_of(PyObject *backend, PyObject **replay)
 {
     *replay = serial ? NULL : PyObject_GenericGetAttr(backend, name_replay); /* in a forked process no thread may start */
@@ -397,10 +400,10 @@ static PyObject *forwarding_repr(PyObject *self)
 static PyObject *forwarding_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     PyObject *original, *names, *attributes;
-    int positional, layer, pinned;
+    int positional, identified, pinned;
     (void)named;
     if (!PyArg_ParseTuple(given, "OO!iO!ip", &original, &PyTuple_Type, &names, &positional, &PyTuple_Type, &attributes,
-                          &layer, &pinned))
+                          &identified, &pinned))
         return NULL;
     if (!PyCallable_Check(original) || !PyTuple_GET_SIZE(names) || PyTuple_GET_SIZE(names) > MOST_PARAMETERS)
         return PyErr_Format(PyExc_TypeError, "Forwarding: %R has too many parameters, or none", original);
@@ -409,7 +412,7 @@ static PyObject *forwarding_new(PyTypeObject *type, PyObject *given, PyObject *n
         return NULL;
     self->call = forwarding_call;
     self->positional = positional;
-    self->layer = layer;
+    self->identified = identified;
     self->pinned = pinned;
     self->original = own(original);
     self->names = own(names);
@@ -452,8 +455,8 @@ static PyTypeObject forwarding_type = {
     .tp_name = "nlfast.Forwarding",
     .tp_basicsize = sizeof(Forwarding),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_doc = "Forwarding(method, parameters after self, how many go by position, attributes of the backend, layer's "
-              "parameter, whether for these very tensors)",
+    .tp_doc = "Forwarding(method, parameters after self, how many go by position, attributes of the backend, the "
+              "parameter that is identified, whether for these very tensors)",
     .tp_vectorcall_offset = offsetof(Forwarding, call),
     .tp_call = PyVectorcall_Call,
     .tp_descr_get = builder_bound,

@@ -23,8 +23,8 @@ typedef struct {
     uint64_t hash;
     int words, aparts, phases;
     int restarts; /* of an assignment: whether no target was read, so that all can be computed again after some steps */
-    int answer;   /* of a call: the parameter that is returned; -1: what it returned before */
-    PyObject *returned; /* None, or integers */
+    int returns;  /* of a call: the parameter whose tensor is returned; -1: `returned` */
+    PyObject *returned; /* None, or a tuple of integers */
     Program *program; /* NULL: left to Python */
     PyObject *keep;   /* owners of what the key has addresses of, or NULL */
     int64_t *word;    /* the key; what follows lies behind it */
@@ -165,7 +165,7 @@ static PyMethodDef table_methods[] = {
      "run_many(backend, pairs, fresh): as run(), for a list or tuple of pairs (target, value)."},
     {"tape", (PyCFunction)(void (*)(void))table_tape, METH_FASTCALL,
      "tape(backend, root, kept): what gradients depend on, leaves, ids of kept nodes, nodes; None: unknown."},
-    {"learn", table_learn, METH_VARARGS, "learn(backend, pairs, program, fresh=False): what to do from now on; None: nothing."},
+    {"learn", table_learn, METH_VARARGS, "learn(backend, pairs, program, fresh=False): what to do from now on; None: leave it to Python."},
     {"clear", table_clear, METH_NOARGS, "Forget everything."},
     {NULL, NULL, 0, NULL},
 };

@@ -113,7 +113,7 @@ static int integer_of(PyObject *value, int64_t *integer)
     return overflow || (*integer == -1 && PyErr_Occurred()) ? -1 : 0;
 }
 
-/* What a request of a primitive has as its `key`, see Request in calls.py; -1 if it has none. */
+/* What a request of a primitive has as its `key`, see Request in optree/calls.py; -1 if it has none. */
 static int put_request(PyObject *request)
 {
     int64_t integer;
