@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from neonlike.version import __version__  # noqa: E402
 from sitebuilder import formulas, navigation  # noqa: E402
 from sitebuilder.docstrings import with_dashes, with_links, with_public_bases, with_short_defaults  # noqa: E402
+from sitebuilder.names import Names  # noqa: E402
 
 project = "neonlike"
 author = "the authors of neonlike"
@@ -67,6 +68,7 @@ def setup(app: Any) -> None:
     """Have formulas drawn, menus made quickly, docstrings link to pages that they name, other details set."""
     formulas.connect(app)
     navigation.connect(app)
+    app.add_domain(Names, override=True)
     app.connect("autodoc-process-docstring", with_links)
     app.connect("autodoc-process-signature", with_short_defaults)
     app.connect("autodoc-process-bases", with_public_bases)
