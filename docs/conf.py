@@ -13,8 +13,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from neonlike.version import __version__  # noqa: E402
-from sitebuilder import formulas  # noqa: E402
+from sitebuilder import formulas, navigation  # noqa: E402
 from sitebuilder.docstrings import with_dashes, with_links, with_public_bases, with_short_defaults  # noqa: E402
+from sitebuilder.names import Names  # noqa: E402
 
 project = "neonlike"
 author = "the authors of neonlike"
@@ -64,8 +65,10 @@ pygments_dark_style = "monokai"
 
 
 def setup(app: Any) -> None:
-    """Have formulas drawn, docstrings link to the pages that they name, and other details of the reference set."""
+    """Have formulas drawn, menus made quickly, docstrings link to pages that they name, other details set."""
     formulas.connect(app)
+    navigation.connect(app)
+    app.add_domain(Names, override=True)
     app.connect("autodoc-process-docstring", with_links)
     app.connect("autodoc-process-signature", with_short_defaults)
     app.connect("autodoc-process-bases", with_public_bases)

@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,15 @@ def absolute(node: ast.ImportFrom, importer: str, is_package: bool) -> str:
     return ".".join([*base, node.module] if node.module else base)
 
 
+@lru_cache(maxsize=1)
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a tree; several checks look through them one after the other."""
+    return [*ast.walk(tree)]
+
+
 def imports(tree: ast.AST, importer: str, is_package: bool) -> Iterator[tuple[ast.AST, str]]:
     """Every import with its dotted target, those inside functions and `import_module("...")` too."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -205,11 +212,20 @@ def import_faults(tree: ast.Module, importer: str, is_package: bool) -> Iterator
                 yield f"{line}: imports {top} for everybody; it is optional, import it where it is used"
 
 
+def outermost_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """The functions and methods that are within no other."""
+    pending: list[ast.AST] = [tree]
+    for node in pending:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif not isinstance(node, ast.expr):
+            pending += ast.iter_child_nodes(node)
+
+
 def rewrite_faults(tree: ast.Module) -> Iterator[str]:
     """The classes that functions change after their definition."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     found: dict[int, str] = {}
-    for node in (node for function in functions for node in ast.walk(function)):
+    for node in (node for function in outermost_functions(tree) for node in ast.walk(function)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "delattr"):
             if _is_class(node.args[0]) or getattr(node.args[0], "id", "") in ("cls", "owner", "kind"):
                 found[node.lineno] = ast.unparse(node.args[0])
@@ -231,7 +247,7 @@ def _is_class(node: ast.expr) -> bool:
 
 def dig_faults(tree: ast.Module) -> Iterator[str]:
     """The looks into functions."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         name = node.attr if isinstance(node, ast.Attribute) else ""
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "attrgetter"):
             name = next((str(one.value) for one in node.args if isinstance(one, ast.Constant)), "")
@@ -249,7 +265,7 @@ def length_faults(source: str, tree: ast.Module) -> Iterator[str]:
     """The file and the functions that are too long."""
     if (lines := len(source.splitlines())) > MAX_FILE_LINES:
         yield f"1: {lines} lines, more than {MAX_FILE_LINES}"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
             if length > MAX_FUNCTION_LINES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -55,8 +56,9 @@ def faults(folder: Path) -> list[str]:
     documents = {file.resolve(): read(file) for file in sorted(folder.rglob("*.html"))}
     found = []
     for file, document in documents.items():
+        faults_of = cache(lambda target, loaded, file=file: _fault(file, target, loaded, documents))
         for line, target, loaded in document.links:
-            if fault := _fault(file, target, loaded, documents):
+            if fault := faults_of(target, loaded):
                 found.append(f"{file.relative_to(folder.resolve())}:{line}: {fault}")
     return [*found, *_faults_of_styles(folder)]
 

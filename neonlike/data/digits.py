@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,11 +73,7 @@ class Digits(Dataset):
 
     def load_parts(self) -> dict[str, Part]:
         """``test``, ``valid`` and ``train``: images ``(n, 64)`` and labels ``(n,)``."""
-        try:
-            from sklearn import datasets
-        except ImportError as error:
-            raise MissingExtra("Digits needs scikit-learn; install it with: pip install 'neonlike[demo]'") from error
-        pixels, labels = datasets.load_digits(return_X_y=True)
+        pixels, labels = _images()
         order = np.random.RandomState(self.seed).permutation(len(pixels))
         pixels, labels = pixels[order], labels[order]
         if self.normalize:
@@ -99,3 +97,21 @@ class Digits(Dataset):
             for name in ("train", "valid", "test")
             if len(parts[name][0])
         }
+
+
+def _images() -> Part:
+    """All pixels and labels, as ``sklearn.datasets.load_digits`` has them.
+
+    They are read from the file in scikit-learn where that still is, for to import scikit-learn takes a second.
+    """
+    found = importlib.util.find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise MissingExtra("Digits needs scikit-learn; install it with: pip install 'neonlike[demo]'")
+    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():
+        table = np.loadtxt(file, delimiter=",")
+        return table[:, :-1], table[:, -1].astype(int)
+    from sklearn import datasets
+
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    return pixels, labels

@@ -7,11 +7,12 @@ import os
 import pickle
 import struct
 import tarfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from neonlike.data import CIFAR10, DUMMY, MNIST, Digits
+from neonlike.data import CIFAR10, DUMMY, MNIST, Digits, digits
 from neonlike.data.image import read_idx
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.util.persist import RefusedContent, UnreadableFile
@@ -242,6 +243,23 @@ def test_dummy(be):
     _, t = next(iter(data.train_iter))
     assert data.train_iter.shape == (3, 224, 224) and t.shape == (1000, 4)
     np.testing.assert_array_equal(t.get().sum(axis=0), 1)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_digits_are_those_of_scikit_learn(moved, monkeypatch, tmp_path):
+    """Whether its file is where Digits looks for it or not."""
+    from sklearn import datasets
+
+    asked = []
+    if moved:
+        elsewhere = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: elsewhere)
+    expected, load = datasets.load_digits(return_X_y=True), datasets.load_digits
+    monkeypatch.setattr(datasets, "load_digits", lambda **options: asked.append(options) or load(**options))
+    for found, wanted in zip(digits._images(), expected, strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    assert len(asked) == moved
 
 
 def test_digits(be):

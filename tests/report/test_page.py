@@ -170,6 +170,7 @@ class TestCommand:
         assert len(costs) == 1 + EPOCHS and costs[-1][3:] == ["", ""]
         assert page.headings.count("other") >= 4
 
+    @pytest.mark.usefixtures("undrawn")
     def test_runs_of_one_name_are_numbered(self, run_file: Path, tmp_path: Path) -> None:
         runs = [read_file(run_file), read_file(run_file)]
         assert "Report of run (1), run (2)" in report_text(runs)
@@ -281,6 +282,7 @@ def test_no_runs(tmp_path: Path) -> None:
         write_report(tmp_path / "x.html", [])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_that_cannot_be_written_at_the_end_is_an_error_in_the_log(
     training: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,6 +306,7 @@ def test_an_unforeseen_fault_of_a_report_leaves_the_training_and_its_record_whol
 
 
 @pytest.mark.parametrize("ends", ["on_train_end", "on_interrupt"])
+@pytest.mark.usefixtures("undrawn")
 def test_the_record_is_closed_whatever_a_report_raises(
     ends: str, training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,12 +322,14 @@ def test_the_record_is_closed_whatever_a_report_raises(
     assert not callbacks.callback_data
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_outside_of_unicode(training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train-\udcff.py"])  # as Python decodes a name of the byte 255
     training.fit(training.callbacks(report=tmp_path / "run.html"), 1)
     assert Page((tmp_path / "run.html").read_text(encoding="utf-8")).has("train-?.py")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_facts_of_a_process_in_a_deleted_folder_with_another_generator(
     training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_record_that_begins_in_a_later_epoch_has_its_curves(training: Any, tmp
 
 
 @PAGE
+@pytest.mark.usefixtures("undrawn")
 def test_a_long_training_writes_its_report_now_and_then(
     training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_long_training_writes_its_report_now_and_then(
 
 @PAGE
 @pytest.mark.parametrize("name", ["run", "run.1.html", ".run"])
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_has_the_name_of_its_page(training: Any, tmp_path: Path, name: str) -> None:
     training.fit(training.callbacks(report=tmp_path / name, eval_set=None, eval_freq=None, metric=None), 1)
     page = Page((tmp_path / name).read_text(encoding="utf-8"))
@@ -147,6 +149,7 @@ def test_a_failed_training_leaves_the_layers_as_they_were(training: Any, tmp_pat
 
 @PAGE
 @pytest.mark.parametrize("trained", [0, 1])
+@pytest.mark.usefixtures("undrawn")
 def test_histograms_of_the_user_take_the_place_of_the_reports(training: Any, tmp_path: Path, trained: int) -> None:
     callbacks = training.callbacks(report=tmp_path / "run.html", output_file=str(tmp_path / "run.h5"))
     training.fit(callbacks, trained)  # with the report's histograms, per epoch
@@ -162,6 +165,7 @@ def test_histograms_of_the_user_take_the_place_of_the_reports(training: Any, tmp
 
 
 @PAGE
+@pytest.mark.usefixtures("undrawn")
 def test_results_of_an_evaluation_that_is_added_later(training: Any, tmp_path: Path) -> None:
     callbacks = training.callbacks(report=tmp_path / "run.html", eval_freq=None, metric=None)
     callbacks.add_callback(LossCallback(training.valid))
@@ -175,6 +179,7 @@ def test_without_report_and_file_nothing_is_recorded_in_addition(training: Any) 
     assert "run" not in callbacks.callback_data and "rate" not in callbacks.callback_data
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_targets_that_are_no_classes(be: Any, rng: Any, tmp_path: Path) -> None:
     be.bsz = 8
     data = ArrayIterator(rng.normal(size=(24, 5)), rng.normal(size=(24, 2)), make_onehot=False)
@@ -241,6 +246,7 @@ class TestResults:
         results.see(be.zeros((4, 2)), be.zeros((3, 2)), be.zeros((3, 2)), 2, 1)
         assert results.told(be.ranks) == (None, [], "A batch has 6 outputs; at most 5 are looked at.")
 
+    @pytest.mark.usefixtures("undrawn")
     def test_too_many_classes_for_a_matrix(
         self, training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -79,6 +79,7 @@ def test_a_file_with_a_name_outside_of_unicode(tmp_path: Path) -> None:
         assert "run-?.h5: waiting" in get(f"{address}/")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_file_that_is_being_written_keeps_what_was_read(run_file: Path) -> None:
     with served(run_file) as address:
         assert Page(get(f"{address}/")).has("4 of 4")
@@ -88,6 +89,7 @@ def test_a_file_that_is_being_written_keeps_what_was_read(run_file: Path) -> Non
         assert Page(get(f"{address}/")).has("4 of 4")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_open_page_is_seldom_made_again(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "SHARE", 1e6)
     with served(run_file) as address:

@@ -71,6 +71,14 @@ def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0, store
     return made.T if turned else made
 
 
+def laid(values: Any, turned: bool, wide: int = 0, stored: str = "float32") -> Any:
+    """A copy of float32 ``values`` whose rows, or columns if ``turned``, are as those of ``matrix``."""
+    shape = values.T.shape if turned else values.shape
+    made = np.empty((shape[0], shape[1] + wide), bfloat16() if stored == "bfloat16" else np.float32)[:, : shape[1]]
+    made[...] = values.T if turned else values
+    return made.T if turned else made
+
+
 def bound(a: Any, b: Any) -> Any:
     """The error of float32 sums of these products, in any order: each addition rounds once."""
     return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30

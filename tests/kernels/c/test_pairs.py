@@ -17,7 +17,7 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
-from tests.support.rounded import FORMS, bound, matrix, rounded
+from tests.support.rounded import FORMS, bound, laid, matrix, rounded
 from tests.support.rounded import in_pairs as be
 from tests.support.working_memory import GuardedMemory
 
@@ -46,13 +46,15 @@ STORED = pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)
 def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int, stored: str) -> None:
+    """The same numbers in each layout, so that they are multiplied in float64 once."""
     m, k, n = size
+    values = [matrix(rng, *shape, False) for shape in ((m, k), (k, n), (m, n))]
+    one, other = (rounded(factor) for factor in values[:2])
+    wanted = 0.5 * (one @ other) - 0.25 * values[2].astype(float)
+    slack = bound(one, other) + 1e-6 * np.abs(values[2])
     for *turned, wide in itertools.product([False, True], [False, True], [False, True], [0, 3]):
-        shapes, dtypes = ((m, k), (k, n), (m, n)), (stored, stored, "float32")
-        a, b, c = (matrix(rng, *s, flag, wide, dtype) for s, flag, dtype in zip(shapes, turned, dtypes))
-        one, other = rounded(a), rounded(b)
-        wanted = 0.5 * (one @ other) - 0.25 * c.astype(float)
-        slack = bound(one, other) + 1e-6 * np.abs(c)
+        given = zip(values, turned, (stored, stored, "float32"))
+        a, b, c = (laid(one, flag, wide, dtype) for one, flag, dtype in given)
         launch = find_launch(a, b, c, None, form)
         assert launch is not None
         launch(address(a), address(b), address(c), 0.5, -0.25)

@@ -18,7 +18,7 @@ from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
-from tests.support.rounded import FORMS, matrix
+from tests.support.rounded import FORMS, laid, matrix
 from tests.support.tiles import compiler
 from tests.support.working_memory import GuardedMemory
 
@@ -38,12 +38,21 @@ SCALES = [(1.0, 0.0), (0.5, -2.0), (1.0, 1.0), (-0.25, 0.0)]
 """alpha and beta, powers of two: where they are others, a compiler may fuse either of two products with the sum."""
 
 
-def matrices(rng: Any, size: tuple[int, int, int], turned: Any, wide: int = 0, scale: float = 1) -> list[Any]:
-    """A, B and C in bfloat16; what C holds is about as large as products of A and B times ``scale``."""
+def matrices(rng: Any, size: tuple[int, int, int], turned: Any) -> list[Any]:
+    """A, B and C in bfloat16; what C holds is about as large as products of A and B."""
+    return in_layout(numbers(rng, size), turned)
+
+
+def numbers(rng: Any, size: tuple[int, int, int]) -> list[Any]:
+    """The values of A, B and C in float32."""
     m, k, n = size
-    shapes = zip(((m, k), (k, n), (m, n)), turned)
-    a, b, c = (matrix(rng, *shape, flag, wide, "bfloat16") for shape, flag in shapes)
-    c[...] = c.astype(np.float32) * np.float32(scale * k**0.5)
+    return [matrix(rng, *shape, False) for shape in ((m, k), (k, n), (m, n))]
+
+
+def in_layout(values: list[Any], turned: Any, wide: int = 0, scale: float = 1) -> list[Any]:
+    """These A, B and C in bfloat16; what C holds is about as large as products of A and B times ``scale``."""
+    a, b, c = (laid(one, flag, wide, "bfloat16") for one, flag in zip(values, turned))
+    c[...] = c.astype(np.float32) * np.float32(scale * a.shape[1] ** 0.5)
     return [a, b, c]
 
 
@@ -63,9 +72,10 @@ def multiplied(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any, c: Any, scales: 
 def test_what_is_stored_is_rounded_once(
     rng: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int, int], form: int
 ) -> None:
+    values = numbers(rng, size)
     layouts = itertools.product([False, True], [False, True], [False, True], zip(SCALES, (0, 3, 0, 3)))
     for (*turned, ((alpha, beta), wide)), scale in zip(layouts, itertools.cycle((1, 2.0**-130, 2.0**110))):
-        a, b, c = matrices(rng, size, turned, wide, scale)
+        a, b, c = in_layout(values, turned, wide, scale)
         single = np.empty_like(c, np.float32)
         single[...] = c
         for into in (single, c):
@@ -100,11 +110,10 @@ def test_what_tiles_multiply_is_rounded_once(
     rng: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int, int]
 ) -> None:
     """Tiles add sums of whole numbers up in another order where they are stored in float32."""
+    values = [rng.integers(-8, 9, one.shape).astype(np.float32) for one in numbers(rng, size)]
     ways = zip(SCALES, (0, 3, 3, 0))
     for *turned, (scales, wide) in itertools.product([False, True], [False, True], [False, True], ways):
-        a, b, c = matrices(rng, size, turned, wide)
-        for one in (a, b, c):
-            one[...] = rng.integers(-8, 9, one.shape)
+        a, b, c = (laid(one, flag, wide, "bfloat16") for one, flag in zip(values, turned))
         single = np.empty_like(c, np.float32)
         single[...] = c
         for into in (single, c):
@@ -151,7 +160,7 @@ def test_results_do_not_depend_on_threads(rng: Any, monkeypatch: pytest.MonkeyPa
 def test_no_working_memory_for_results_of_one_step(rng: Any) -> None:
     """Sums of several steps of the inner dimension are kept in float32; others never were anywhere."""
     for k, more in ((400, False), (3000, True)):
-        a, b, c = matrices(rng, (300, k, 500), (False, False, False), 3)
+        a, b, c = in_layout(numbers(rng, (300, k, 500)), (False, False, False), 3)
         single = np.empty(c.shape, np.float32)
         bytes_of = [launch.bytes for into in (single, c) if (launch := find_launch(a, b, into, None, 1))]
         assert bytes_of[1] - bytes_of[0] == (4 * (300 * 503 + gemm.LANES) if more else 0)
