@@ -77,8 +77,17 @@ class Broadcast(LayerContainer):
         """Rows and steps of the branches' outputs."""
         return [interpret_in_shape(branch.out_shape) for branch in self.layers]
 
-    def allocate_deltas(self, global_deltas: DeltasTree, nested: DeltasTree | None = None) -> None:
-        """Register the first layers of the branches with the tree, and the others with its child or with ``nested``."""
+    def allocate_deltas(self, global_deltas: DeltasTree | None = None, nested: DeltasTree | None = None) -> None:
+        """Register the first layers of the branches with the tree, and the others with its child or with ``nested``.
+
+        Without a tree, this is the whole network: it has a tree of its own.
+        """
+        if global_deltas is None:
+            tree = DeltasTree()
+            self.allocate_deltas(tree)
+            tree.allocate_buffers()
+            self.set_deltas(tree)
+            return
         nested = global_deltas.decend() if nested is None else nested
         for run in self._runs:
             first, *others = run.layers()

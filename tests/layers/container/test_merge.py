@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import (
@@ -13,6 +14,7 @@ from neonlike.layers import (
     Conv,
     DataTransform,
     Dropout,
+    GeneralizedCost,
     Linear,
     MergeBroadcast,
     MergeSum,
@@ -22,9 +24,11 @@ from neonlike.layers import (
     SkipNode,
 )
 from neonlike.layers.container import Broadcast, DeltasTree
+from neonlike.models import Model
 from neonlike.nervanaobject import build
+from neonlike.optimizers import GradientDescentMomentum
 from neonlike.optimizers.base import get_param_list
-from neonlike.transforms import Logistic, Normalizer, Rectlin, Tanh
+from neonlike.transforms import Logistic, Normalizer, Rectlin, SumSquared, Tanh
 from tests.layers.container.branched import affine, compare, linear, set_up
 from tests.support.differences import slope
 from tests.support.float64.network_reference import Network
@@ -320,3 +324,20 @@ def test_constants_by_hand(be):
     double, triple = (Linear(1, Constant(value)) for value in (2.0, 3.0))
     stacked = set_up([MergeBroadcast([double, triple], "stack")], 1).fprop(x)
     assert stacked.get().tolist() == [[2, 4, 8], [3, 6, 12]]
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda: MergeSum(SUMS["linear and skip"]()), lambda: MergeBroadcast([linear(2), affine(3)], "stack")]
+)
+def test_a_merge_may_be_the_whole_network(be, kind):
+    """It learns as one that is the only layer of a list."""
+    x, t = np.random.default_rng(8).standard_normal((2, 4 * N, 5)).astype(np.float32)
+
+    def trained(network):
+        be.rng_reset()
+        data, model = ArrayIterator(x, t, make_onehot=False), Model(network)
+        model.fit(data, GeneralizedCost(SumSquared()), GradientDescentMomentum(0.05, 0.9), num_epochs=2)
+        return model.get_outputs(data)
+
+    alone = trained(kind())
+    assert np.array_equal(alone, trained([kind()])) and np.isfinite(alone).all()
