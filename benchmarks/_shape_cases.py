@@ -152,6 +152,29 @@ def _same(*views: Any) -> tuple[Any, ...]:
     return views
 
 
+def _small(
+    name: str,
+    ours: Callable[[Any], Callable[..., Any]],
+    numpy: Callable[..., Any],
+    torch: Callable[[Any], Callable[..., Any]],
+    operands: int = 1,
+    dtype: str = "float32",
+) -> ShapeCase:
+    """An op on 64 elements, whose time is what surrounds the kernel."""
+    return ShapeCase(f"{name} of 8x8", ((8, 8),) * operands, ours, numpy, torch, dtype)
+
+
+def _take(be: Any) -> Callable[..., Any]:
+    index = be.array(PICKED.reshape(1, -1), dtype="int64")
+    return lambda x: be.take(x, index, 0)
+
+
+def _selected(t: Any) -> Callable[..., Any]:
+    index = t.from_numpy(PICKED)
+    return lambda out, x: t.index_select(x, 0, index, out=out)
+
+
+PICKED = np.array([1, 0, 6, 3], np.int64)
 TWO = ((1024, 1024), (1024, 1024))
 FOUR_D = (32, 64, 28, 28)
 
@@ -266,6 +289,34 @@ CASES: tuple[ShapeCase, ...] = (
     _permuted(FOUR_D, (1, 0, 2, 3)),
     _permuted((64, 64, 16, 16), (1, 0, 3, 2)),
     _permuted((128, 8, 128, 8), (0, 2, 1, 3)),
+    # Small ones
+    *(_add(f"8x8 of {dtype}", ((8, 8),) * 2, _same, dtype) for dtype in ("float32", "float16", *INTEGERS)),
+    *(_fma(f"8x8 of {dtype}", ((8, 8),) * 2, _same, dtype) for dtype in ("float32", "int32")),
+    _small(
+        "maximum", lambda be: be.maximum, np.maximum, lambda t: lambda out, a, b: t.maximum(a, b, out=out), 2, "int32"
+    ),
+    _small(
+        "log_softmax", lambda be: lambda x: be.log_softmax(x, 1),
+        lambda x: x - np.log(np.sum(np.exp(x), 1, keepdims=True)),
+        lambda t: lambda out, x: t.log_softmax(x, 1, out=out),
+    ),
+    _small(
+        "concatenate", lambda be: lambda a, b: be.concatenate([a, b]), lambda a, b: np.concatenate([a, b]),
+        lambda t: lambda out, a, b: t.cat([a, b], out=out), 2,
+    ),
+    _small(
+        "stack", lambda be: lambda a, b: be.stack([a, b]), lambda a, b: np.stack([a, b]),
+        lambda t: lambda out, a, b: t.stack([a, b], out=out), 2,
+    ),
+    _small("take four rows", _take, lambda x: x[PICKED], _selected),
+    _small(
+        "cumsum", lambda be: lambda x: be.cumsum(x, axis=1), lambda x: np.cumsum(x, axis=1),
+        lambda t: lambda out, x: t.cumsum(x, 1, out=out),
+    ),
+    _small(
+        "argsort", lambda be: lambda x: be.argsort(x, axis=1), lambda x: np.argsort(x, axis=1),
+        lambda t: lambda out, x: out.copy_(t.argsort(x, 1)),
+    ),
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Op-trees against NumPy and PyTorch on shapes and layouts off the list of ``expressions.py``.
 
 Sums over tuples of axes, tall and wide; operands transposed, strided, flipped and broadcast; float16, bfloat16, float64
-and integers; positions; softmax of odd sizes. ``python benchmarks/optree_shapes.py --help`` lists the options.
+and integers; positions; softmax of odd sizes; ops on 64 elements. ``python benchmarks/optree_shapes.py --help`` lists
+the options.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _rounded(array: Any, dtype: str) -> Any:
 def _result_dtype(case: ShapeCase) -> str:
     """Data type of the target: positions and sums of integers are int64."""
     word = case.name.partition(" ")[0]
-    return "int64" if word == "argmax" or (word == "sum" and case.dtype in INTEGERS) else case.dtype
+    return "int64" if word in ("argmax", "argsort") or (word == "sum" and case.dtype in INTEGERS) else case.dtype
 
 
 def _ours(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Library, Made]:

@@ -18,7 +18,7 @@ from neonlike.checks import brief, is_real
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import builders, moves, shapes, windows
 from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
-from neonlike.optree.shapes import Shape
+from neonlike.optree.shapes import FREE, Shape
 
 
 def one_axis(name: str, axis: Any, shape: Shape) -> int:
@@ -37,6 +37,8 @@ def one_axis(name: str, axis: Any, shape: Shape) -> int:
     ShapeError
         If it is not exactly one axis of ``shape``.
     """
+    if axis.__class__ is int and -len(shape) <= axis < len(shape):  # the common case
+        return int(axis % len(shape))
     axes = shapes.normalize_axes(name, axis, shape)
     if axis is None or len(axes) != 1:
         raise ShapeError(f"{name}: needs one axis of {shape}, got axis={brief(axis)}")
@@ -198,6 +200,13 @@ def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
     ShapeError
         For a number, which has no extent to join.
     """
+    if parts.__class__ is list or parts.__class__ is tuple:  # the common case
+        for part in parts:
+            if not isinstance(part, Expression) or part.shape is FREE or is_number(part):
+                break
+        else:
+            if parts:
+                return list(parts)
     if isinstance(parts, Expression) or is_operand(parts) or not isinstance(parts, Sequence) or isinstance(parts, str):
         raise ArgumentError(
             f"{name}: expected a list or tuple of tensors and expressions, got {type(parts).__name__}; write [a, b]"
@@ -230,18 +239,17 @@ def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
         found, axis = [in_line(part, None)[0] for part in found], 0
     first = found[0].shape
     axis = one_axis("concatenate", axis, first)
+    before, behind = first[:axis], first[axis + 1 :]
     for position, part in enumerate(found):
-        same = len(part.shape) == len(first) and all(
-            n == m for i, (n, m) in enumerate(zip(part.shape, first)) if i != axis
-        )
-        if not same:
+        size = part.shape
+        if len(size) != len(first) or size[:axis] != before or size[axis + 1 :] != behind:
             raise ShapeError(
                 f"concatenate: along axis {axis}, part {position} of shape {part.shape} does not fit part 0 of shape "
                 f"{first}; all other sizes must be equal"
             )
     if len(found) == 1:
         return found[0]
-    shape = (*first[:axis], sum(part.shape[axis] for part in found), *first[axis + 1 :])
+    shape = (*before, sum([part.shape[axis] for part in found]), *behind)
     return builders.move("concat", tuple(found), {"axis": axis}, shape)
 
 
