@@ -141,7 +141,6 @@ _KINDS["Description"] = _KINDS["dict"]
 def admit(cls: type, words: str) -> None:
     """Check annotations that name ``cls``, too; ``words`` describe its objects in messages."""
     _KINDS[cls.__name__] = Kind(words, {cls}, lambda value: isinstance(value, cls))
-    _parsed.cache_clear()
 
 
 def _is_collection(value: Any) -> bool:
@@ -156,12 +155,8 @@ def _is_sequence(value: Any) -> bool:
 
 def kind_of(annotation: Any) -> Kind | None:
     """Parse the text of an annotation into a kind; None if it is not checked."""
-    return _parsed(annotation) if isinstance(annotation, str) else None
-
-
-@functools.cache
-def _parsed(annotation: str) -> Kind | None:
-    """The kind of a text: there are ten times as many annotations as different ones, and all are read on import."""
+    if not isinstance(annotation, str):
+        return None
     found: list[Kind] = []
     for part in _alternatives(annotation):
         kind = _KINDS.get(part.partition("[")[0])
@@ -273,9 +268,12 @@ def checked(function: Function) -> Function:
         Raised by the wrapped function for an argument of another kind.
     """
     looked_at: list[tuple[int, str, Collection[type], Kind, Any]] = []
-    for place, name, annotation, default in _parameters(function):
-        if name != "axis" and (kind := kind_of(annotation)):  # axes are checked together with a shape
-            looked_at.append((place, name, kind.quick, kind, default))
+    for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name == "axis":
+            continue  # axes are checked together with a shape
+        place = index if parameter.kind is not parameter.KEYWORD_ONLY else 10**6
+        if kind := kind_of(parameter.annotation):
+            looked_at.append((place, parameter.name, kind.quick, kind, parameter.default))
     if not looked_at:
         return function
     operation = _operation(function)
@@ -300,30 +298,6 @@ def checked(function: Function) -> Function:
 
     checking.looked_at = tuple((place, name, quick, default) for place, name, quick, _, default in looked_at)  # type: ignore[attr-defined]
     return checking  # type: ignore[return-value]
-
-
-def _parameters(function: Callable[..., Any]) -> list[tuple[int, str, Any, Any]]:
-    """Position (far off for keywords), name, annotation and default of parameters, but not of ``*args`` and the like.
-
-    Plain functions are read without ``inspect.signature``, which takes three times as long: a thousand on import.
-    """
-    plain: Any = function
-    if hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
-        given = inspect.signature(function).parameters.values()
-        return [
-            (10**6 if one.kind is one.KEYWORD_ONLY else index, one.name, one.annotation, one.default)
-            for index, one in enumerate(given)
-            if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        ]
-    code, annotations, by_name = plain.__code__, plain.__annotations__, plain.__kwdefaults__ or {}
-    names, defaults = code.co_varnames, plain.__defaults__ or ()
-    found, first = [], code.co_argcount - len(defaults)
-    for index, name in enumerate(names[: code.co_argcount]):
-        default = defaults[index - first] if index >= first else inspect.Parameter.empty
-        found.append((index, name, annotations.get(name), default))
-    for name in names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
-        found.append((10**6, name, annotations.get(name), by_name.get(name, inspect.Parameter.empty)))
-    return found
 
 
 def _operation(function: Callable[..., Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import socket
 import sys
@@ -87,8 +88,6 @@ def _numpy_state() -> str:
 
 
 def _packages() -> list[tuple[str, str]]:
-    import importlib.metadata  # with forty modules of its own, for reports alone
-
     found = []
     for package in PACKAGES:
         try:

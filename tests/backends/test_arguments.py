@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike import checks
 from neonlike.backends import Backend
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import RunTimerCallback
@@ -81,27 +80,6 @@ def test_what_annotations_admit() -> None:
 def test_what_annotations_refuse(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=f"^annotated: .*{words}"):
         annotated(**arguments)
-
-
-def test_parameters_are_those_of_the_signature() -> None:
-    """Of all checked methods, and of one with a parameter of every kind."""
-
-    def every(a: int, /, b: float, c: str = "c", *args: int, d: bool, e: bool = True, f=None, **more: int) -> Any:
-        local = [*args, *more.values()]
-        return local
-
-    found = [every, *(checking.__wrapped__ for _, _, checking in checks._methods)]
-    assert len(found) > 500
-    for function in found:
-        expected = [
-            (10**6 if one.kind is one.KEYWORD_ONLY else index, one.name, checks.kind_of(one.annotation), one.default)
-            for index, one in enumerate(inspect.signature(function).parameters.values())
-            if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        ]
-        given = checks._parameters(function)
-        read = [(place, name, checks.kind_of(text), default) for place, name, text, default in given]
-        assert [one[:3] for one in read] == [one[:3] for one in expected], function
-        assert all(one[3] is other[3] for one, other in zip(read, expected)), function
 
 
 def test_a_wrong_kind_is_a_type_error_and_a_value_error() -> None:
