@@ -18,7 +18,10 @@ from sphinx import addnodes
 def connect(app: Any) -> None:
     """Have Sphinx make menus of titles from titles; before the theme asks for them."""
     kept: dict[str, nodes.Element] = {}
-    with_titles = lambda app, _page, _template, context, _tree: _wrap(app, context, kept)  # noqa: E731
+
+    def with_titles(app: Any, _page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+        _wrap(app, context, kept)
+
     app.connect("html-page-context", with_titles, priority=400)
 
 
