@@ -38,8 +38,7 @@ DOCS_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
-# Tests side by side, a process for each core and one more: most of the time goes into compilers, and some tests wait for
-# disks or for programs. (JOBS=0: one process for all.)
+# Tests side by side, a process for each core: most of the time goes into compilers. (JOBS=0: one process for all.)
 JOBS ?= auto
 SIDE_BY_SIDE = -n $(JOBS) --maxprocesses 8 --dist worksteal
 # Of tests whose every case is a kernel to compile, so many cases are run on C (all of them on NumPy) and on the GPU; loops

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -140,13 +140,6 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
         gc.collect()
         gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True, wrapper=True)
-def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Have ``-n auto`` start one process more than there are cores, for some tests wait for disks and programs."""
-    count = yield
-    return count if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") else count + 1
 
 
 def on_the_engine(item: pytest.Item, name: str) -> bool:
