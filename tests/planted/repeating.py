@@ -20,7 +20,7 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("scans from the end begin at the start", KERNELS + "c/lines.py", "return int((array.shape[self.axis] - 1) * array.strides[self.axis])", "return 0"),
+    fault("scans from the end read from the start", KERNELS + "c/lines.py", "read[0], place = after(read[0], self._to_last(arrays[0])), after(place, self._to_last(out))", "place = after(place, self._to_last(out))"),
     fault("indices with a step read next to each other", KERNELS + "c/moves.py", "return steps[0] if steps else 1", "return 1"),
     fault("indices out of range look like a lack of memory", C + "gather.c.j2", "    if (found)\n        return 2;", "    if (found)\n        return 0;"),
     fault("the direction of a sort is not part of the key", "neonlike/kernels/c/fastpath.py", '"argsort": ("axis", "descending", "shape")', '"argsort": ("axis", "shape")'),
