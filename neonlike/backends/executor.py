@@ -16,7 +16,7 @@ from neonlike.kernels.run import threads
 from neonlike.kernels.run.depends import Depends
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
-from neonlike.kernels.run.program import Program, Replayed, in_wholes
+from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.trace import current
 from neonlike.markup import Explanation
 from neonlike.optree import dialect
@@ -106,9 +106,7 @@ class Executor:
         self.engine.execute(plan, graph)
         if trace is None and answer is not Replayed.NEW:
             return
-        program = self.engine.program(plan, graph)
-        if graph.windows:
-            program = _for_assigned(program, graph)
+        program = None if _reads_windows(graph) else self.engine.program(plan, graph)
         if trace is not None and before is not None:
             trace.assignment(graph, program, before)
         if answer is Replayed.NEW:
@@ -171,16 +169,9 @@ class Executor:
         return explain(plan, graph, self.engine, reached)
 
 
-def _for_assigned(program: Program | None, graph: Graph) -> Program | None:
-    """``program`` of a graph with windows for the tensors that are assigned; None where these are read, too.
+def _reads_windows(graph: Graph) -> bool:
+    """Whether a tensor that is written in windows is read, too.
 
-    Which of the windows share memory with what is read does not follow from the whole tensors' sharing memory with it.
+    Which of the windows share memory with what is read does not follow from the whole tensor's sharing memory with it.
     """
-    assigned, read = graph.assigned, graph.leaves
-    if program is None or program.on_device or any(leaf.alias_of(target) for leaf in read for target in assigned):
-        return None
-    parts = [
-        (len(read) + number, window.address - assigned[number].address)
-        for window, number in zip(graph.targets, graph.windows, strict=True)
-    ]
-    return in_wholes(program, len(read) + len(assigned), parts)
+    return bool(graph.windows) and any(leaf.alias_of(target) for leaf in graph.leaves for target in graph.assigned)

@@ -124,7 +124,7 @@ class CEngine(CompilesAhead, NumpyEngine):
             found.append(steps)
             run.end_stage(spent)
         return Program(
-            tuple(step for one in found for step in one.steps), len(graph.leaves) + len(graph.targets),
+            tuple(step for one in found for step in one.steps), len(graph.leaves) + len(graph.assigned),
             len(graph.numbers), run.arena.nbytes, False, any(one.release for one in found),
             all(one.forks for one in found), f"{expression_text(graph)}: {NO_MEMORY}",
             tuple(one.keep for one in found),
@@ -140,7 +140,7 @@ class CEngine(CompilesAhead, NumpyEngine):
         program = self.program(plan, graph)
         if program is None:
             return None
-        tensors = (*graph.leaves, *graph.targets)
+        tensors = (*graph.leaves, *graph.assigned)
         memory = aligned_empty((program.memory,), _BYTE)
         run = Made(program, tuple([tensor.address for tensor in tensors]), tuple(graph.numbers))
         working = int(memory.__array_interface__["data"][0])

@@ -82,9 +82,10 @@ class CudaEngine(CompilesAhead):
         return partial(in_turn, [stage.ready(run) for stage in stages])
 
     def program(self, plan: Plan, graph: Graph) -> Program | None:
-        """See ``Engine.program``: of plans of one stage, which has queued its kernels."""
+        """See ``Engine.program``: of plans of one stage, which has queued its kernels and writes whole targets."""
         stages: list[ExecutableStage] = plan.executable[self.name]
-        return stages[0].program(graph) if len(stages) == 1 and isinstance(stages[0], CudaStage) else None
+        one = stages[0] if len(stages) == 1 and not graph.windows else None
+        return one.program(graph) if isinstance(one, CudaStage) else None
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that queues ``plan`` for these very tensors again and again; its kernels start to compile now."""

@@ -16,7 +16,7 @@ from neonlike.optree.shapes import Shape
 
 
 class Placing(Layouts):
-    """A run whose temporaries lie in working memory; its operands are the leaves of its graph, then the targets.
+    """A run whose temporaries lie in working memory; its operands are the leaves of its graph, then what it assigns.
 
     Attributes
     ----------
@@ -30,8 +30,7 @@ class Placing(Layouts):
         super().__init__(graph)
         self.arena = Arena()
         self._held: list[Any] = [target.array for target in graph.targets]
-        first = len(graph.leaves)
-        self._words: dict[int, Word] = {id(a): (Source.OPERAND, first + k) for k, a in enumerate(self._held)}
+        self._words: dict[int, Word] = dict(zip(map(id, self._held), _targets(graph), strict=True))
         self._rooms: dict[int, Room] = {}  # of temporaries, and of windows of them
         self._working: list[Room] = []
 
@@ -113,3 +112,14 @@ def number_words(kernel: Kernel) -> tuple[Word, ...]:
     """The numbers that ``kernel`` takes."""
     kinds = [Source.REAL if number.ctype == "double" else Source.WHOLE for number in kernel.numbers]
     return tuple((kind, number.slot) for kind, number in zip(kinds, kernel.numbers))
+
+
+def _targets(graph: Graph) -> list[Word]:
+    """Where each target begins: an operand, or a window of one."""
+    first, assigned = len(graph.leaves), graph.assigned
+    if not graph.windows:
+        return [(Source.OPERAND, first + place) for place in range(len(assigned))]
+    return [
+        (Source.OPERAND, first + number, window.address - assigned[number].address)
+        for window, number in zip(graph.targets, graph.windows, strict=True)
+    ]

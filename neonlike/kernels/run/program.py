@@ -229,30 +229,6 @@ def _bits(source: Source, number: Any) -> int:
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def in_wholes(program: Program, operands: int, parts: Sequence[tuple[int, int]]) -> Program:
-    """The program for operands of which the last ones it takes are parts.
-
-    Parameters
-    ----------
-    program : Program
-    operands : int
-        How many the new program takes.
-    parts : sequence of (int, int)
-        For each of the last operands of ``program`` which one it is a part of, and the bytes from where that begins.
-    """
-    first = program.operands - len(parts)
-
-    def placed(word: Word) -> Word:
-        source, which, *before = word
-        if source is not Source.OPERAND or which < first:
-            return word
-        whole, distance = parts[which - first]
-        return source, whole, sum(before) + distance
-
-    steps = tuple(Step(step.entry, tuple(map(placed, step.words))) for step in program.steps)
-    return program._replace(steps=steps, operands=operands)
-
-
 def calling(function: Callable[[], None]) -> Program:
     """A program whose one step calls a function of Python, which must not raise."""
 
