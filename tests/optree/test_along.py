@@ -11,7 +11,7 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import Autodiff
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
-from neonlike.kernels.c import lines as lines_c
+from neonlike.kernels.c import moves as moves_c
 from neonlike.kernels.c.lines import LineStage
 from neonlike.optree.dtypes import SUPPORTED
 from neonlike.optree.functions import F
@@ -253,7 +253,7 @@ def test_indices_out_of_range_leave_the_target_alone(be: Backend) -> None:
 
 @pytest.mark.cpu_only("threads of the C engine")
 def test_results_do_not_depend_on_threads(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_c, "PARALLEL_WORK", 1)
+    monkeypatch.setattr(moves_c, "PARALLEL_WORK", 1)
     hosts = [some(rng, shape) for shape in ((130, 70), (70, 130), (3, 90, 4))]
     found: list[list[Any]] = []
     for threads in ("1", "3"):

@@ -6,15 +6,13 @@ processed in vector lanes. One thread processes a whole line, so results do not 
 
 from __future__ import annotations
 
-import ctypes
 import math
 from typing import Any, TypeAlias
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c.forms import HEADERS
-from neonlike.kernels.c.moves import ARGUMENTS, Layout, MoveLaunch, MoveStage, merged_axes
+from neonlike.kernels.c.moves import ARGUMENTS, Layout, MoveLaunch, MoveStage, launch_of, merged_axes
 from neonlike.kernels.c.routine import WithEntry
-from neonlike.kernels.c.stage import PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
 from neonlike.kernels.codegen.render import header_texts
@@ -25,7 +23,6 @@ from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.placing import Placing, after
 from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Layouts, Run
-from neonlike.kernels.run.threads import thread_count
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import I64, DType, is_float
 
@@ -152,12 +149,7 @@ class LineStage(MoveStage):
         if found is False:
             layout = self._line_layout(source, index, written)
             function = None if layout is None else self._line_variant(layout.key, source.dtype, index)
-            found = None
-            if layout is not None and function is not None:
-                threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
-                meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
-                found = (function, meta, layout.units, threads)
-            remember(self.launches, key, found)
+            found = remember(self.launches, key, launch_of(layout, function))
         return found  # type: ignore[return-value]
 
     def _flipped(

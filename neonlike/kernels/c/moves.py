@@ -261,12 +261,7 @@ class MoveStage(WholeOperandStage):
         if launch is False:
             layout = self._layout(source, count, step, out)
             function = None if layout is None else self._variant(layout.key, source.dtype, index)
-            launch = None
-            if layout is not None and function is not None:
-                threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
-                meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
-                launch = (function, meta, layout.units, threads)
-            remember(self.launches, key, launch)
+            launch = remember(self.launches, key, launch_of(layout, function))
         return launch  # type: ignore[return-value]
 
     def _layout(self, source: npfuncs.Array, count: int, index_step: int, out: npfuncs.Array) -> Layout | None:
@@ -333,6 +328,14 @@ class MoveStage(WholeOperandStage):
 
     def _compile(self, kernel: KernelSource) -> Any:
         return load_function(kernel, ARGUMENTS, ctypes.c_int)
+
+
+def launch_of(layout: Layout | None, function: Any) -> MoveLaunch | None:
+    """The launch of ``function``, the kernel's variant for ``layout``; None without one of them: NumPy runs."""
+    if layout is None or function is None:
+        return None
+    threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
+    return function, (ctypes.c_int64 * len(layout.meta))(*layout.meta), layout.units, threads
 
 
 def _step_between(indices: Any) -> int | None:
