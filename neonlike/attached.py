@@ -1,7 +1,7 @@
-"""Attributes that higher packages attach to every backend, such as ``be.blueprints``, resolved at first use.
+"""Callables of higher packages that lower ones reach by a name: imported when they are first asked for.
 
-A backend may not import packages above it. Instead they register here the callable that creates an attribute, and a
-backend looks up missing attributes here.
+A package may not import those above it. In place of that, ``neonlike/__init__.py`` registers here attributes that every
+backend has from above, such as ``be.blueprints``, and classes that one package makes objects of for another.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_OFFERS: dict[str, tuple[str, str]] = {}
+_ATTACHED: dict[str, tuple[str, str]] = {}
+"""Module and callable of an attribute of backends, by its name."""
+_OFFERED: dict[str, tuple[str, str]] = {}
+"""Module and callable of a role, by its name."""
 
 
 def attach(name: str, module: str, maker: str) -> None:
@@ -24,12 +27,12 @@ def attach(name: str, module: str, maker: str) -> None:
     maker : str
         Name of a callable of the module.
     """
-    _OFFERS[name] = module, maker
+    _ATTACHED[name] = module, maker
 
 
 def attached_names() -> list[str]:
     """Names of the attached attributes."""
-    return list(_OFFERS)
+    return list(_ATTACHED)
 
 
 def attached(backend: Any, name: str) -> Any:
@@ -40,5 +43,34 @@ def attached(backend: Any, name: str) -> Any:
     KeyError
         If nothing is attached under this name.
     """
-    module, maker = _OFFERS[name]
-    return getattr(import_module(module), maker)(backend)
+    return _imported(*_ATTACHED[name])(backend)
+
+
+def offer(role: str, module: str, maker: str) -> None:
+    """Register a callable of a higher package for a role, such as ``"report of a training"``.
+
+    Parameters
+    ----------
+    role : str
+        Words that the lower package asks with.
+    module : str
+        Dotted path of the module.
+    maker : str
+        Name of a callable of the module.
+    """
+    _OFFERED[role] = module, maker
+
+
+def offered(role: str) -> Any:
+    """Import the callable that was registered for a role.
+
+    Raises
+    ------
+    KeyError
+        If none was.
+    """
+    return _imported(*_OFFERED[role])
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from neonlike.attached import offered
 from neonlike.callbacks.adversarial import GANCostCallback
 from neonlike.callbacks.callback import Callback, frequency
 from neonlike.callbacks.control import (
@@ -27,7 +28,6 @@ from neonlike.callbacks.recording import (
     TrainLoggerCallback,
     TrainMulticostCallback,
 )
-from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.run_record import RunCallback
 from neonlike.callbacks.showing import MultiLabelStatsCallback, WatchTickerCallback
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
@@ -41,7 +41,7 @@ from neonlike.nervanaobject import Description, NervanaObject, build, of_this_pa
 from neonlike.util.persist import load_obj
 
 if TYPE_CHECKING:
-    from neonlike.callbacks.protocol import Records
+    from neonlike.callbacks.protocol import Records, Report
     from neonlike.data.protocol import DataIterator
     from neonlike.data.ticker import Ticker
     from neonlike.models.model import Model
@@ -152,7 +152,7 @@ class Callbacks(NervanaObject):
         self._model = _reference(model)
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
-        self.report = None if report is None else RunReport(report)
+        self.report: Report | None = None if report is None else offered("report of a training")(report)
         opened = by_first(lambda: open_store(output_file))
         self.callback_data: Records = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []

@@ -1,4 +1,4 @@
-"""Protocols of the records of a training: an HDF5 file and a store in memory both have them."""
+"""Protocols of the records of a training, which an HDF5 file and a store in memory implement, and of its report."""
 
 from __future__ import annotations
 
@@ -106,4 +106,22 @@ class Records(Protocol):
 
     def close(self) -> Any:
         """Close the file, if there is one."""
+        ...
+
+
+class Report(Protocol):
+    """A page about a training; :class:`~neonlike.report.training.RunReport` implements it."""
+
+    def is_due(self) -> bool:
+        """Whether a training that goes on writes its report again."""
+        ...
+
+    def write(self, store: Records) -> None:
+        """Write the report of a training that is still going on or has ended.
+
+        Parameters
+        ----------
+        store : Records
+            Its records so far.
+        """
         ...

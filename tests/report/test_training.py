@@ -14,7 +14,6 @@ import pytest
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback, HistCallback, LossCallback
 from neonlike.callbacks.facts import rates_of
-from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
 from neonlike.callbacks.sampling import StepSampler
 from neonlike.data import ArrayIterator
@@ -31,6 +30,7 @@ from neonlike.optimizers import (
 )
 from neonlike.report.measured import times
 from neonlike.report.run import Run, read_file, read_store
+from neonlike.report.training import RunReport
 from neonlike.transforms import SumSquared
 from tests.report.reader import Page
 from tests.support.ranks import OneOf, run_ranks

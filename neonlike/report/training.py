@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from neonlike.distributed.first import by_first
 from neonlike.logger import logger
+from neonlike.report.charts import require_matplotlib
+from neonlike.report.run import read_store
+from neonlike.report.write import write_report
 from neonlike.util.persist import expand, require_writable
 
 if TYPE_CHECKING:
@@ -36,8 +39,6 @@ class RunReport:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from neonlike.report.charts import require_matplotlib
-
         require_matplotlib()
         self.path = expand(path)
         by_first(lambda: require_writable("Callbacks: report", self.path))
@@ -49,9 +50,6 @@ class RunReport:
 
     def write(self, store: Records) -> None:
         """Write the report of what ``store`` has so far; a failure is logged, since the training is worth more."""
-        from neonlike.report.run import read_store
-        from neonlike.report.write import write_report
-
         start = time.monotonic()
         try:
             write_report(self.path, [read_store(store, os.path.splitext(os.path.basename(self.path))[0])])
