@@ -270,8 +270,10 @@ def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
                 f"stack: part {position} of shape {part.shape} differs from part 0 of shape {found[0].shape}; "
                 "all must have one shape"
             )
-    axis = one_axis("stack", axis, (1, *found[0].shape))
-    return concat([expand_dims(part, axis) for part in found], axis)
+    sizes = found[0].shape
+    axis = one_axis("stack", axis, (1, *sizes))
+    one = (*sizes[:axis], 1, *sizes[axis:])
+    return concat([reshape(part, one) for part in found], axis)
 
 
 def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -376,12 +378,14 @@ def pad(a: Any, widths: Any, value: Any = 0, mode: str = "constant") -> Expressi
             made = _repeated_around(made, axis, ends, mode)
         return made
     pairs = _values(value, len(made.shape))
+    constants: dict[str, Any] = {}  # by their texts: 0.0 and -0.0 are equal
     for axis, (ends, numbers) in enumerate(zip(_widths(widths, len(made.shape)), pairs)):
-        before, after = (
-            [_filled(made, number, (*made.shape[:axis], n, *made.shape[axis + 1 :]))] if n else []
-            for n, number in zip(ends, numbers)
-        )
-        made = concat([*before, made, *after], axis)
+        parts = [made]
+        for n, number, at in zip(ends, numbers, (0, 2)):
+            if n:
+                shape = (*made.shape[:axis], n, *made.shape[axis + 1 :])
+                parts.insert(at, _filled(shape, number, made, constants))
+        made = concat(parts, axis)
     return made
 
 
@@ -395,10 +399,12 @@ def _repeated_around(a: Any, axis: int, ends: tuple[int, int], mode: Any) -> Exp
     return moves.take(a, np.pad(np.arange(size), ends, mode), axis)
 
 
-def _filled(like: Any, number: float, shape: Shape) -> OpTreeNode:
-    """A ``shape`` filled with a number, in the dtype of ``like``."""
-    one = like.backend.array([[number]], dtype=like.dtype)
-    return builders.move("broadcast", (one,), {"shape": shape}, shape)
+def _filled(shape: Shape, number: Any, like: Any, constants: dict[str, Any]) -> OpTreeNode:
+    """A ``shape`` filled with a number, in the dtype of ``like``; ``constants`` are those of numbers met before."""
+    constant = constants.get(repr(number))
+    if constant is None:
+        constant = constants[repr(number)] = like.backend.array([[number]], dtype=like.dtype)
+    return builders.move("broadcast", (constant,), {"shape": shape}, shape)
 
 
 def _pairs(name: str, given: Any, ndim: int) -> list[Any]:

@@ -11,7 +11,7 @@ from neonlike.checks import brief
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, is_index, promote, result_dtype
-from neonlike.optree.node import Expression, OpTreeNode, common_backend, expression, node_dtype
+from neonlike.optree.node import INDEXED, Expression, OpTreeNode, common_backend, expression, node_dtype
 from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
@@ -113,11 +113,12 @@ def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Sha
 
 
 def _dtype_and_backend(spec: OpSpec, operands: tuple[Any, ...]) -> tuple[DType, Any]:
-    """Dtype and backend of a node; operands of one float dtype, the usual case, need no rules."""
+    """Dtype and backend of a node; operands of one float dtype, the usual case, need no rules, nor do indices."""
     dtype, backend = operands[0].dtype, operands[0].backend
     if (dtype is F32 or dtype is F64) and backend is not None and spec.dtype is not DTypeRule.INDEX:
+        indexed = spec.name in INDEXED
         for operand in operands:
-            if operand.dtype is not dtype or operand.backend is not backend:
+            if operand.backend is not backend or (operand.dtype is not dtype and not indexed):
                 break
         else:
             return dtype, backend
@@ -163,6 +164,7 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vect
     if limit is not None:
         check_range(name, host, limit)
         host = host.astype(np.int64)
-        host = np.where(host < 0, host + limit, host)
+        if host.size and host.min() < 0:
+            host = np.where(host < 0, host + limit, host)
     positions: Expression = backend.array(host.reshape(1, -1) if vector else host, dtype=np.int64)
     return positions

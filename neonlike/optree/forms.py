@@ -21,8 +21,8 @@ class Form(NamedTuple):
         ``unary``, ``binary``, ``ternary``: a node with that many operands; ``reduction``: one operand and an axis;
         ``composed``: several nodes, elementwise ones and reductions over one axis, equal in float32 and float64, or
         with conversions and a gradient rule in float32 alone; ``assign``: ``Backend.assign``; ``set item``:
-        ``Tensor.__setitem__``; ``call``: a compound primitive; ``pinned call``: one that takes lists of tensors, and is
-        repeated for these very tensors; see ``kernels/run/calls.py``.
+        ``Tensor.__setitem__``; ``view``: ``CPUTensor._make_view``; ``call``: a compound primitive; ``pinned call``: one
+        that takes lists of tensors, and is repeated for these very tensors; see ``kernels/run/calls.py``.
     specs : tuple of OpSpec, of one function, or of str
         Rows of the nodes' ops; for ``composed`` the function of ``(a, axis)``; for a primitive attribute names.
     """

@@ -33,6 +33,29 @@ class Selection:
     gather: npt.NDArray[np.int64] | None = None
 
 
+def basic_index(index: Any, shape: Shape) -> Any:
+    """NumPy's index that selects the same from an array, if all items are slices and integers in range; else None.
+
+    These are nearly all selections. The ends of slices are not looked at: NumPy refuses wrong ones, and :func:`select`
+    says what is wrong.
+    """
+    if index.__class__ is slice:
+        return index
+    items = index if index.__class__ is tuple else (index,)
+    if len(items) > len(shape):
+        return None
+    removable, found = len(shape) - 2, []
+    for item, size in zip(items, shape):
+        if item.__class__ is int and -size <= item < size:
+            position = item % size
+            item = position if removable > 0 else slice(position, position + 1)
+            removable -= 1
+        elif item.__class__ is not slice:
+            return None
+        found.append(item)
+    return tuple(found)
+
+
 def select(index: Any, shape: Shape) -> Selection:
     """Interpret ``index`` for a tensor of ``shape``.
 

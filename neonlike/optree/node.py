@@ -90,6 +90,18 @@ class Expression(HostValues):
     def __rtruediv__(self, other: Any) -> OpTreeNode:
         return _div(other, self)
 
+    def __floordiv__(self, other: Any) -> OpTreeNode:
+        return _floordiv(self, other)
+
+    def __rfloordiv__(self, other: Any) -> OpTreeNode:
+        return _floordiv(other, self)
+
+    def __mod__(self, other: Any) -> OpTreeNode:
+        return _mod(self, other)
+
+    def __rmod__(self, other: Any) -> OpTreeNode:
+        return _mod(other, self)
+
     def __pow__(self, other: Any) -> OpTreeNode:
         return _sqr(self) if other.__class__ in (int, float) and other == 2 else _pow(self, other)
 
@@ -233,6 +245,10 @@ def _has_no_axes(value: Any) -> bool:
     return getattr(value, "shape", None) == () and hasattr(value, "item")
 
 
+_NUMBERS = (int, float)
+"""Classes of numbers that nodes have as they are; of NumPy's they have the values, float64 too, which is a float."""
+
+
 def adapt(name: str, value: Any, backend: Any) -> Operand:
     """Convert ``value`` to an operand: expressions pass, scalars become Python numbers, arrays become tensors.
 
@@ -251,7 +267,9 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
     ShapeError
         For a 1-D array of several elements, which could be a row or a column.
     """
-    if isinstance(value, (Expression, int, float)):
+    if isinstance(value, Expression) or value.__class__ in _NUMBERS:
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, np.generic):  # bool, or a class of the user
         return value
     if _is_scalar(value) or _has_no_axes(value):
         number = value.item()
@@ -306,13 +324,13 @@ def number_value(operand: Any) -> Number:
     return operand.attrs["value"] if isinstance(operand, OpTreeNode) and operand.attrs else operand  # type: ignore[no-any-return]
 
 
-_INDEXED = ("take", "untake", "take_along", "untake_along")
+INDEXED = ("take", "untake", "take_along", "untake_along")
 """Ops with indices as their second operand."""
 
 
 def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
     """dtype of ``spec`` applied to ``operands``; numbers are weak."""
-    counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in _INDEXED else operands
+    counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in INDEXED else operands
     typed: list[DType] = []
     numbers: list[Number] = []
     fractional = False
@@ -346,7 +364,7 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
         For arrays.
     """
     name = spec.name
-    if not all(isinstance(o, (Expression, int, float)) for o in operands):
+    if not all(o.__class__ in _NUMBERS or isinstance(o, Expression) for o in operands):
         for operand in operands:
             if (applied := getattr(operand, "_applied", None)) is not None:
                 return applied(spec, operands)  # type: ignore[no-any-return]
@@ -457,8 +475,9 @@ def ternary(spec: OpSpec) -> Ternary:
 
 _neg, _abs, _sqr = (unary(OPS[name]) for name in ("neg", "abs", "sqr"))
 _add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mul", "div", "pow"))
+_floordiv, _mod = binary(OPS["floordiv"]), binary(OPS["mod"])
 _eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
-OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _pow, _lt, _le, _eq, _ne, _gt, _ge)
+OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _floordiv, _mod, _pow, _lt, _le, _eq, _ne, _gt, _ge)
 """Operators in the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
 
 

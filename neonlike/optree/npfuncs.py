@@ -417,8 +417,8 @@ def check_range(name: str, indices: Array, limit: int) -> None:
     limit : int
         Size of the axis.
     """
-    bad = indices[(indices < -limit) | (indices >= limit)]
-    if bad.size:
+    if indices.size and not (-limit <= indices.min() and indices.max() < limit):
+        bad = indices[(indices < -limit) | (indices >= limit)]
         raise IndexRangeError(out_of_range(name, int(bad.flat[0]), limit))
 
 

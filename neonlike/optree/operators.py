@@ -1,4 +1,4 @@
-"""Less common operators of tensors and expressions: ``// % & | ^ ~ << >>`` and ``divmod``.
+"""Less common operators of tensors and expressions: ``& | ^ ~ << >>`` and ``divmod``.
 
 They are attached to :class:`~neonlike.optree.node.Expression` here, which defines arithmetic and comparison itself.
 """
@@ -17,8 +17,7 @@ from neonlike.optree.ops import OPS, OpSpec
 Builder = Callable[..., OpTreeNode]
 
 BINARY = {
-    "floordiv": "floordiv", "mod": "mod", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "left_shift", "rshift": "right_shift",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 """Python's name of an operator -> row."""
 
@@ -53,11 +52,10 @@ def _attach(name: str, build: Callable[[Any, Any], Any]) -> None:
 
 
 def _divmod(a: Any, b: Any) -> tuple[OpTreeNode, OpTreeNode]:
-    return _floordiv(a, b), _mod(a, b)
+    return a // b, a % b
 
 
 for _name, _row in BINARY.items():
     _attach(_name, builder(OPS[_row]))
-_floordiv, _mod = builder(OPS["floordiv"]), builder(OPS["mod"])
 _attach("divmod", _divmod)
 setattr(Expression, "__invert__", builder(OPS["invert"]))  # noqa: B010  (mypy takes it for the class's own)

@@ -193,6 +193,12 @@ def test_forms_of_numpy(be: Backend, rng: Any, shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(found, np.pad(host, (1, 2), constant_values=values))
 
 
+def test_borders_of_equal_numbers_keep_their_signs(be: Backend) -> None:
+    found = be.pad(be.ones((1, 1)), 1, ((0.0, -0.0), (-0.0, 0))).asnumpyarray()
+    negative = [[True, False, False], [True, False, False], [True, True, False]]
+    assert np.array_equal(np.signbit(found), negative)
+
+
 def test_axes_of_size_one_come_and_go(be: Backend, rng: Any) -> None:
     host = some(rng, 3, 4)
     for a in (be.array(host), strided(be, host), be.array(host) * 1):

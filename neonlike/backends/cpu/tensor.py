@@ -17,12 +17,14 @@ from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.convert import converter
 from neonlike.kernels.run.trace import lose
 from neonlike.optree.dtypes import as_dtype
-from neonlike.optree.indexing import select
+from neonlike.optree.forms import mark, owner
+from neonlike.optree.indexing import Selection, basic_index, select
 from neonlike.optree.origin import gathered
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
 from neonlike.optree.values import fetched
 
 
+@owner
 class CPUTensor(Tensor):
     """See :class:`Tensor`. ``array`` is the NumPy array; ``np.asarray(t)`` and DLPack share its memory.
 
@@ -154,6 +156,9 @@ class CPUTensor(Tensor):
     def _set_host(self, host: npt.NDArray[Any]) -> None:
         self.backend.check_open("set")
         own = self._host
+        if host.dtype == own.dtype:
+            np.copyto(own, host)
+            return
         with np.errstate(all="ignore"):
             converter(self.dtype)(host.copy() if np.may_share_memory(host, own) else host, own)
 
@@ -162,15 +167,35 @@ class CPUTensor(Tensor):
     def _make_view(self, array: npt.NDArray[Any]) -> CPUTensor:
         return CPUTensor(self.backend, array, self.name, self.persist_values, base=self)
 
+    mark(_make_view, "view")
+
+    def _window(self, index: Any) -> npt.NDArray[Any] | None:
+        """The part of the array that slices and integers select; None for other indices, and wrong ones."""
+        basic = basic_index(index, self.shape)
+        try:
+            return None if basic is None else self.array[basic]
+        except (TypeError, ValueError):  # ends of slices that are no integers, or a step of 0
+            return None
+
     def _view(self, index: Any) -> Any:
-        chosen = select(index, self.shape)
-        array = self.array[chosen.basic]
-        if chosen.gather is None:
-            return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
-        picked = np.take(self._host[chosen.basic], chosen.gather, axis=chosen.gather_axis)
+        array = self._window(index)
+        if array is None:
+            chosen = select(index, self.shape)
+            if chosen.gather is not None:
+                return self._gathered(chosen, chosen.gather)
+            array = self.array[chosen.basic]
+        return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
+
+    def _gathered(self, chosen: Selection, positions: npt.NDArray[np.int64]) -> CPUTensor:
+        """Copy the slices at the positions that a list or a tensor picks."""
+        picked = np.take(self._host[chosen.basic], positions, axis=chosen.gather_axis)
         return gathered(CPUTensor(self.backend, picked, self.name, self.persist_values), self, chosen)
 
     def _set_selected(self, index: Any, value: Any) -> None:
+        window = self._window(index)
+        if window is not None:
+            self._assign_view(self._make_view(window), value)
+            return
         chosen = select(index, self.shape)
         array = self.array[chosen.basic]
         if chosen.gather is None:
@@ -193,8 +218,10 @@ class CPUTensor(Tensor):
         return self._make_view(array)
 
     def _reshaped(self, shape: Shape) -> CPUTensor | None:
-        array = self.array.reshape(shape)
-        return None if self.size and not np.may_share_memory(array, self.array) else self._make_view(array)
+        own = self.array
+        array = own.reshape(shape)
+        is_view = own.flags.c_contiguous or not own.size or np.may_share_memory(array, own)
+        return self._make_view(array) if is_view else None
 
     @checked
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:

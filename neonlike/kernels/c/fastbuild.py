@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from neonlike.checks import check_by
 from neonlike.kernels.c.compositions import same_in_halves, steps_of
 from neonlike.kernels.run import workspace
@@ -23,7 +25,9 @@ from neonlike.optree.forms import form_of, newcomers, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
 from neonlike.optree.ops import OpSpec
 
-_OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le eq ne gt ge".split()
+_OPERATORS = (
+    "neg abs add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow lt le eq ne gt ge".split()
+)
 """Operators that the extension defines on a class, by their special method's name."""
 
 
@@ -33,7 +37,8 @@ _INTEGERS = tuple(dtype for dtype in SUPPORTED if compute_dtype(dtype) is I64)
 
 def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
-    extension.set_up(OpTreeNode, describe, F16, F32, F64, _INTEGERS, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
+    answers = Replayed.LEFT, Replayed.DONE, Replayed.NEW
+    extension.set_up(OpTreeNode, describe, F16, F32, F64, _INTEGERS, np.generic, answers)
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
     extension.take_workspace(workspace.kept, workspace.held_workspace)
 

@@ -13,6 +13,7 @@ import pytest
 from neonlike.backends import Autodiff, Backend
 from neonlike.errors import ArgumentError, DTypeError, FixedAttribute, NeonlikeError, ShapeError
 from neonlike.optree.dialect import neon_dialect
+from neonlike.optree.dtypes import bfloat16
 from neonlike.optree.node import OpTreeNode
 from tests.support.engines import ON_GPU, refused_after_cleanup
 
@@ -275,6 +276,14 @@ def test_what_a_tensor_is_cannot_be_set(be: Backend, name: str, value: Any, inst
             setattr(tensor, name, value)
         assert str(getattr(tensor, name)) == str(before)
     assert (t + 1).asnumpyarray().tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, bfloat16(), np.int8, np.bool_], ids=str)
+def test_values_of_the_same_memory_are_set_as_they_were(be: Backend, dtype: Any) -> None:
+    t = be.array(np.arange(12).reshape(3, 4), dtype=dtype)
+    before = t.get()
+    t.set(t.asnumpyarray()[::-1])  # on the CPU the memory itself
+    assert np.array_equal(t.get(), before[::-1])
 
 
 def test_anything_else_may_be_set(be: Backend) -> None:

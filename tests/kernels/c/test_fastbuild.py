@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
+from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.kernels.c.compositions import (
     CONVERTED,
@@ -29,7 +31,7 @@ from neonlike.optree.functions import F
 from neonlike.optree.node import OPERATORS, Expression
 from neonlike.optree.ops import OPS
 from neonlike.optree.tape import Rule, ruled
-from tests.support.replaying import both, extension, fast, put_back  # noqa: F401
+from tests.support.replaying import both, by, extension, fast, put_back, told  # noqa: F401
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
@@ -54,12 +56,13 @@ def pool(be: Backend) -> list[Any]:
     found += [(1 << 63) - 1, 1 << 63]
     found += [cube, cube + 1, be.ones((1, 1, 1)), be.empty((0, 3)), be.ones((1,) * 9), be.rand() * 1, F.add(1, 2)]
     found += [2, -1.5, 0, True, 1 << 80, np.float32(2), np.int64(3), np.ones((2, 3), np.float32), np.ones(3)]
+    found += [np.float64(0.5), np.float16(-2), np.uint64(1 << 63), np.bool_(True), np.complex64(1)]
     return [*found, None, "text", 1j, [1, 2], NervanaCPU(rng_seed=0).ones((2, 3))]
 
 
 UNARY = {"neg": operator.neg, "abs": operator.abs}
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    name: getattr(operator, name) for name in "add sub mul truediv pow lt le eq ne gt ge".split()
+    name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le eq ne gt ge".split()
 }
 
 
@@ -85,7 +88,7 @@ MARKED = sorted(
     {
         (cls.__name__, name)
         for cls, name, _, function in fastbuild._marked(*owners)
-        if function.form.kind not in ("assign", "set item", "call", "pinned call")
+        if function.form.kind not in ("assign", "set item", "view", "call", "pinned call")
     }
 )
 
@@ -230,6 +233,55 @@ def test_common_nodes_of_integers_are_built_without_python(fast: Backend, extens
         with pytest.raises(Refused):
             extension.Builder("binary", refuse, OPS["add"], whole=np.dtype(np.int64))(*wrong)
     assert fastbuild._whole(OPS["bitwise_and"]) is None
+
+
+NUMPYS = [np.float64(0.5), np.float32(-2), np.float16(3), np.int64(3), np.uint8(7)]
+
+
+@pytest.mark.parametrize("number", NUMPYS, ids=repr)
+def test_numbers_of_numpy_are_values_in_nodes_that_are_built_without_python(
+    fast: Backend, extension: Any, number: Any
+) -> None:
+    a, add = fast.ones((2, 3)), extension.Builder("binary", refuse, OPS["add"])
+    for node in (add(a, number), add(number, a), *both(extension, [lambda: a + number])[0]):
+        operands = node.operands if isinstance(node, Expression) else node[2]
+        (value,) = [one for one in operands if one is not a and one != told(a)]
+        assert value in (number.item(), told(number.item())) and type(value) is not type(number)
+    for wrong in (np.bool_(True), np.complex64(1), np.longdouble(1)):
+        with pytest.raises(Refused):
+            add(a, wrong)
+
+
+class Own(CPUTensor):
+    """A user's class of tensors."""
+
+
+@pytest.mark.parametrize("marks", [{}, {"name": "t"}, {"name": "t", "persist_values": False}], ids=str)
+def test_views_are_those_that_python_makes(fast: Backend, extension: Any, marks: dict[str, Any]) -> None:
+    t, wrapped = fast.array(np.arange(24).reshape(2, 3, 4), **marks), fast.wrap(np.ones((2, 3)))
+    own = Own(fast, np.ones((2, 3)))
+    views = [lambda: t[1], lambda: t[:, ::2], lambda: t.T, lambda: t.reshape(6, 4), lambda: t[1][0:2]]
+    views += [lambda: wrapped[:1], lambda: own[1:]]
+    made = []
+    for builders in ("C", "Python"):
+        with by(extension, builders):
+            made.append([view() for view in views])
+    for ours, its in zip(*made, strict=True):
+        assert type(ours) is type(its) and list(vars(ours)) == list(vars(its))
+        for name, value in vars(its).items():
+            if name not in ("array", "base", "shape"):
+                assert vars(ours)[name] is value
+        assert ours.base is its.base or vars(ours.base).keys() == vars(its.base).keys()
+        assert ours.array.__array_interface__ == its.array.__array_interface__ and ours.shape == its.shape
+
+
+def test_views_keep_nothing_alive(fast: Backend, extension: Any) -> None:
+    t = fast.ones((2, 3))
+    with by(extension, "C"):
+        before = [sys.getrefcount(one) for one in (t, t.backend, t.root, t.array, t.dtype)]
+        for _ in range(100):
+            assert t[1:].base is t
+        assert [sys.getrefcount(one) for one in (t, t.backend, t.root, t.array, t.dtype)] == before
 
 
 def test_compositions_of_16_bits_are_told() -> None:

@@ -1,4 +1,4 @@
-/* Callables and operators that build nodes by fastpath_nodes.h, and call Python where that cannot. Part of fastpath.c.
+/* Callables and operators that build nodes by fastpath_nodes.h and views by fastpath_views.h, and call Python where that cannot. Part of fastpath.c.
  *
  * A builder replaces a Python function, its original, whose attributes it forwards. The operators of a class are slots
  * of its type: they are set in C, and reset by Python itself if the class is given another operator.
@@ -6,14 +6,14 @@
 #ifndef NL_FASTPATH_BUILDERS_H
 #define NL_FASTPATH_BUILDERS_H
 
-#include "fastpath_nodes.h"
+#include "fastpath_views.h"
 #include <stddef.h>
 #include <structmember.h>
 
 /* Builders -------------------------------------------------------------------------------------------------------- */
 
-enum kind { UNARY, BINARY, TERNARY, REDUCTION, COMPOSED, ASSIGN };
-static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "composed", "assign"};
+enum kind { UNARY, BINARY, TERNARY, REDUCTION, COMPOSED, ASSIGN, VIEW };
+static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "composed", "assign", "view"};
 
 typedef struct {
     PyObject_HEAD
@@ -60,6 +60,8 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
         return axis && (self->halves || !has_dtype(given[0], is_half)) ? build_composed(self->spec, given[0], axis) : NULL;
     case ASSIGN:
         return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
+    case VIEW:
+        return count == 1 && !named ? build_view(given[-1], given[0]) : NULL;
     }
     return NULL;
 }
@@ -151,7 +153,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *name
         return NULL;
     while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
         k++;
-    if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || (k == ASSIGN && !skip)
+    if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || ((k == ASSIGN || k == VIEW) && !skip)
         || (k == COMPOSED && !is_composition(spec))) {
         PyErr_Format(PyExc_TypeError, "no builder of kind '%s' for %R", kind, original);
         return NULL;
@@ -221,7 +223,7 @@ static PyTypeObject builder_type = {
 
 /* Operators ------------------------------------------------------------------------------------------------------- */
 
-enum operator { NEG, ABS, SQR, ADD, SUB, MUL, DIV, POW, LT, LE, EQ, NE, GT, GE, OPERATORS };
+enum operator { NEG, ABS, SQR, ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, LT, LE, EQ, NE, GT, GE, OPERATORS };
 /* Comparisons are in the order of Python's Py_LT to Py_GE. */
 
 static Builder *operators[OPERATORS];
@@ -242,6 +244,8 @@ static PyObject *add(PyObject *a, PyObject *b) { return operate(ADD, a, b); }
 static PyObject *subtract(PyObject *a, PyObject *b) { return operate(SUB, a, b); }
 static PyObject *multiply(PyObject *a, PyObject *b) { return operate(MUL, a, b); }
 static PyObject *divide(PyObject *a, PyObject *b) { return operate(DIV, a, b); }
+static PyObject *divide_down(PyObject *a, PyObject *b) { return operate(FLOORDIV, a, b); }
+static PyObject *remain(PyObject *a, PyObject *b) { return operate(MOD, a, b); }
 
 static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
 {
@@ -342,6 +346,8 @@ static int attach(PyTypeObject *type)
     number->nb_subtract = subtract;
     number->nb_multiply = multiply;
     number->nb_true_divide = divide;
+    number->nb_floor_divide = divide_down;
+    number->nb_remainder = remain;
     number->nb_power = power;
     type->tp_richcompare = compare;
     if (k) {

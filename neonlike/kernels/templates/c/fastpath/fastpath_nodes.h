@@ -13,8 +13,9 @@ enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
 static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
+static PyTypeObject *numpy_scalar; /* the base of NumPy's numbers */
 static PyObject *integers; /* a tuple: the dtypes that are computed in int64 */
-static PyObject *name_kind, *name_axis, *name_constant, *name_bits;
+static PyObject *name_kind, *name_axis, *name_constant, *name_bits, *name_item;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -249,8 +250,8 @@ static int joins(PyObject *operand, Traits *traits, int whole)
     return shape != NULL;
 }
 
-/* A node of two operands, of which one may be a number; `whole` as of build_one(). */
-static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
+/* A node of two operands, of which one may be a Python number; `whole` as of build_one(). */
+static PyObject *build_pair(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
 {
     Traits traits;
     PyObject *first = is_number(a) ? b : a, *second = first == a ? b : a;
@@ -260,6 +261,30 @@ static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObjec
         return new_promoted(spec, whole, packed((PyObject *[]){a, b}, 2), traits);
     drop(&traits);
     return NULL;
+}
+
+/* The value of one of NumPy's numbers, a new reference; NULL without an exception for anything else. */
+static PyObject *value_of_scalar(PyObject *operand)
+{
+    if (!PyType_IsSubtype(Py_TYPE(operand), numpy_scalar))
+        return NULL;
+    PyObject *number = PyObject_CallMethodNoArgs(operand, name_item);
+    PyErr_Clear();
+    return number;
+}
+
+/* A node of two operands, of which one may be a number, Python's or NumPy's; `whole` as of build_one(). */
+static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
+{
+    PyObject *made = build_pair(spec, whole, a, b), *number;
+    if (made || PyErr_Occurred())
+        return made;
+    if ((number = value_of_scalar(b)))
+        made = build_pair(spec, whole, a, number);
+    else if ((number = value_of_scalar(a)))
+        made = build_pair(spec, whole, number, b);
+    Py_XDECREF(number);
+    return made;
 }
 
 /* Whether `operand` is a number, or floats of the dtype of `traits`, with whose shape its own is joined. */
