@@ -6,7 +6,6 @@ the built-in exception that a caller without knowledge of this library would cat
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 
 
@@ -26,6 +25,8 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     >>> did_you_mean("relo", ["relu", "tanh"])
     '; did you mean relu?'
     """
+    import difflib  # for errors alone
+
     close = difflib.get_close_matches(name, sorted(known), 3, cutoff)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import socket
+import platform
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ def facts_of(model: Model, epochs: int) -> dict[str, dict[str, str]]:
             ("factors of products", getattr(be, "product_precision", "")),
             ("ranks", be.ranks.size),
         ],
-        "machine": [("host", socket.gethostname()), *processor()],
+        "machine": [("host", platform.node()), *processor()],
         "versions": [*versions(), *_packages()],
         "environment": [(one.name, one.text) for one in settings.SETTINGS if one.text],
     }
@@ -88,6 +87,8 @@ def _numpy_state() -> str:
 
 
 def _packages() -> list[tuple[str, str]]:
+    import importlib.metadata
+
     found = []
     for package in PACKAGES:
         try:

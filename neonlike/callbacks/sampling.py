@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -83,8 +82,10 @@ class StepSampler:
         """The measured times and memory as plain data; empty if nothing was sampled."""
         if not self.seconds:
             return {}
+        from statistics import median
+
         times = [
-            {"layer": layer, "pass": name, "ms": statistics.median(sums.values()), "share": self._share((layer, name))}
+            {"layer": layer, "pass": name, "ms": median(sums.values()), "share": self._share((layer, name))}
             for (layer, name), sums in self.seconds.items()
         ]
         return {"times": times, "memory": [list(entry) for entry in self.memory]}

@@ -11,14 +11,18 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.compat.table import CONTRACT, Row
 from neonlike.errors import NeonlikeError
 from neonlike.optree import dialect
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # to import the class takes 8 ms in Python 3.11, and Python asks for its methods alone
 
 PACKAGE = "neonlike"
 ORIGINAL = "neon"
@@ -144,6 +148,9 @@ class _ViewLoader(Loader):
     def __init__(self, key: str) -> None:
         self.key = key
 
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # Python makes it
+
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = f"The module {ORIGINAL}.{self.key}: all it names is defined elsewhere in {PACKAGE}."
         _complete(module, self.key)
@@ -160,7 +167,7 @@ def _has_content(row: Row) -> bool:
     return any(hasattr(home, name) for home in _homes(row) for name in row.names)
 
 
-class ContractFinder(MetaPathFinder):
+class ContractFinder:
     """Finds ``neonlike.<path of the table>`` and reports missing names."""
 
     def find_spec(

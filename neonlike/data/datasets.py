@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import IO, Any, ClassVar
 
 from neonlike.checks import brief
-from neonlike.data.fetch import fetch
 from neonlike.data.protocol import DamagedData
 from neonlike.errors import ArgumentError, NotDefined
 from neonlike.nervanaobject import Description, NervanaObject
@@ -189,6 +186,8 @@ class Dataset(NervanaObject):
         totalsz : int
             Size in bytes, for the progress display; 0 if unknown.
         """
+        from neonlike.data.fetch import fetch  # with all of Python's network
+
         return fetch(f"{url.rstrip('/')}/{sourcefile}", destfile, totalsz, cls.DIGESTS.get(sourcefile, ""))
 
     @staticmethod
@@ -223,6 +222,9 @@ def unpack(path: str) -> None:
     DamagedData
         If the archive is damaged, or would write outside of the folder.
     """
+    import tarfile
+    import zipfile
+
     try:
         for name, opener in _members(path):
             _extract(path, name, opener)
@@ -234,6 +236,9 @@ def unpack(path: str) -> None:
 
 def _members(path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names of the files in an archive, with functions that open them."""
+    import tarfile
+    import zipfile
+
     lower = path.lower()
     if lower.endswith(".zip"):
         with zipfile.ZipFile(path) as archive:

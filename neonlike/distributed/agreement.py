@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from neonlike.checks import brief
@@ -41,6 +40,8 @@ def _difference(other: Any, first: Any) -> str:
     """The two values, or of texts of several lines the first lines that differ."""
     if not isinstance(other, str) or not isinstance(first, str) or "\n" not in first + other:
         return f"{brief(other)}, not {brief(first)}"
+    import difflib  # for errors alone
+
     lines = list(difflib.ndiff(first.splitlines(), other.splitlines()))
     its, ours = (" | ".join(line[2:].strip() for line in lines if line[0] == sign) for sign in "+-")
     return f"{brief(its)}, not {brief(ours)}"

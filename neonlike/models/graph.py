@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +67,8 @@ def draw(dot: str, kind: str = "svg") -> bytes | None:
     program = shutil.which("dot")
     if program is None:
         return None
+    import subprocess
+
     try:
         done = subprocess.run([program, f"-T{kind}"], input=dot.encode(), capture_output=True, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

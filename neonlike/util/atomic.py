@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import secrets
 import shutil
-import socket
 import stat
 from collections.abc import Iterator
 from typing import IO
@@ -89,7 +89,7 @@ def _keep_permissions(file: IO[bytes], before: os.stat_result) -> None:
 
 def _mine() -> str:
     """Prefix of this machine's temporary names: others may write to the same folder over a network."""
-    return f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in socket.gethostname())}-"
+    return f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in platform.node())}-"
 
 
 def _tidy(folder: str) -> None:

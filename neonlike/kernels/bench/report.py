@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -107,6 +106,8 @@ def _json(records: list[dict[str, Any]], rates: MachineRates, engine: str, compi
 
 def _csv(records: list[dict[str, Any]]) -> str:
     """One line per row after a header line; unknown figures are empty."""
+    import csv
+
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 
 from neonlike.optree.shapes import Shape
@@ -39,7 +38,9 @@ class Row:
     @property
     def median(self) -> float:
         """Median seconds per call."""
-        return statistics.median(self.samples)
+        from statistics import median
+
+        return median(self.samples)
 
     def rate(self, total: int) -> float | None:
         """``total`` (bytes or flops of all calls) per call and median time, in 1e9 per second; None if unknown."""

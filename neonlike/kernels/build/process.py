@@ -6,11 +6,13 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import subprocess
 
 TIMEOUT_S = 300.0
 """Seconds after which a compiler is stopped and counts as failed."""
@@ -39,6 +41,8 @@ def run_command(
     environment : mapping, optional
         None: this process's.
     """
+    import subprocess
+
     try:
         process = subprocess.Popen(
             command,
