@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any
 
 from neonlike.checks import require_method
@@ -79,15 +80,17 @@ class MultiOptimizer(Optimizer):
         self._map_cache.clear()
 
     def _groups(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
-        layers = list(layer_list)
+        layers, mapping = list(layer_list), self.optimizer_mapping
+        chosen_by: list[Any] = [*layers, *[getattr(layer, "name", None) for layer in layers]]
+        chosen_by += [*mapping, *mapping.values()]
         cached = self._map_cache.get(id(layer_list))
-        # An identity may be reused by another list: compare the layers, too.
-        if cached and len(cached[0]) == len(layers) and all(map(_is, cached[0], layers)):
+        # An identity may be reused by another list, and names and the mapping may be written: compare them, too.
+        if cached and len(cached[0]) == len(chosen_by) and all(map(is_, cached[0], chosen_by)):
             return cached[1]
         for layer in layers:
             require_method("MultiOptimizer.optimize", "each layer", layer, "get_params", "Linear")
         groups = self._map_optimizers(layers)
-        self._map_cache[id(layer_list)] = (layers, groups)
+        self._map_cache[id(layer_list)] = (chosen_by, groups)
         return groups
 
     def _map_optimizers(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
@@ -141,7 +144,3 @@ class MultiOptimizer(Optimizer):
         for key, value in pdict["optimizer_mapping"].items():
             mapping[key] = value if isinstance(value, NervanaObject) else build(value)
         return cls(mapping, name=pdict.get("name"))
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b

@@ -295,6 +295,19 @@ class TestMultiOptimizer:
         multi.optimize(layers, 0)
         assert layers[0].W.get().item() == pytest.approx(0.8)
 
+    def test_a_mapping_and_names_that_are_written_count_at_once(self, be):
+        be.bsz = 1
+        layers = [Layer(be, 1.0, name="a")]
+        multi = MultiOptimizer({"default": GDM(0.1, 0)})
+        multi.optimize(layers, 0)
+        multi.optimizer_mapping["default"] = GDM(0.2, 0)
+        multi.optimize(layers, 0)
+        multi.optimizer_mapping["b"] = GDM(0.3, 0)
+        multi.optimize(layers, 0)
+        layers[0].name = "b"
+        multi.optimize(layers, 0)
+        assert layers[0].W.get().item() == pytest.approx(1 - 0.1 - 0.2 - 0.2 - 0.3)
+
     def test_the_mapping_is_checked(self, be):
         with pytest.raises(AssertionError, match="default"):
             MultiOptimizer({"Linear": GDM(0.1, 0)})
