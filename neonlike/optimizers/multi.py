@@ -10,7 +10,7 @@ from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.nervanaobject import Description, NervanaObject, build
 from neonlike.optimizers.accumulation import GradientAccumulation
-from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.base import Optimizer, keep
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -90,7 +90,8 @@ class MultiOptimizer(Optimizer):
         for layer in layers:
             require_method("MultiOptimizer.optimize", "each layer", layer, "get_params", "Linear")
         groups = self._map_optimizers(layers)
-        self._map_cache[id(layer_list)] = (chosen_by, groups)
+        self._map_cache.pop(id(layer_list), None)  # the latest is to be the last
+        keep(self._map_cache, id(layer_list), (chosen_by, groups))
         return groups
 
     def _map_optimizers(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:

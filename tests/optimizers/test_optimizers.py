@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -307,6 +309,20 @@ class TestMultiOptimizer:
         layers[0].name = "b"
         multi.optimize(layers, 0)
         assert layers[0].W.get().item() == pytest.approx(1 - 0.1 - 0.2 - 0.2 - 0.3)
+
+    def test_layers_that_nobody_else_has_are_let_go(self, be):
+        be.bsz = 1
+        multi = MultiOptimizer({"default": GDM(0.1, 0)})
+        lists = [[Layer(be, 1.0)] for _ in range(2 * MOST_STEPS)]
+        first = weakref.ref(lists[0][0])
+        for layers in lists:
+            multi.optimize(layers, 0)
+        multi.optimizer_mapping["other"] = GDM(0.2, 0)
+        multi.optimize(lists[-2], 0)
+        assert multi.map_list[multi.optimizer_mapping["default"]] == lists[-2], "the list that was mapped last"
+        del lists, layers
+        gc.collect()
+        assert first() is None
 
     def test_the_mapping_is_checked(self, be):
         with pytest.raises(AssertionError, match="default"):
