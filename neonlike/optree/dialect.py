@@ -15,7 +15,7 @@ an argument ``name``        a string                                         any
 an argument ``inference``   a truth value                                    the truth of any object, with a warning
 a whole float for a size    an error                                         the integer
 ``eval_freq=True``          an error                                         1, each epoch
-rows and columns of a       as the layer was configured for                  any, of as many elements
+rows and columns of a       as configured, or each column a whole sequence   any, of as many elements
 layer's input
 ==========================  ===============================================  ======================================
 

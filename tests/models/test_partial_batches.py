@@ -16,18 +16,23 @@ from neonlike.initializers import Gaussian, Uniform
 from neonlike.layers import (
     Activation,
     Affine,
+    BatchNorm,
     Bias,
     Dropout,
     GeneralizedCost,
+    LayerNorm,
     Linear,
+    MergeSum,
+    MultiHeadAttention,
     Recurrent,
     RecurrentLast,
+    ResetAfterGRU,
     Reshape,
     Sequential,
     SkipNode,
 )
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optimizers import GradientDescentMomentum, get_param_list
 from neonlike.transforms import (
     Accuracy,
     CrossEntropyMulti,
@@ -180,15 +185,60 @@ def test_sequences(be: Any) -> None:
     np.testing.assert_allclose(found, whole[:, :, :5].transpose(2, 1, 0), rtol=1e-5, atol=1e-6)
 
 
+FIRST = {
+    "Affine": lambda: [Affine(4, Gaussian(), activation=Tanh())],
+    "BatchNorm": lambda: [BatchNorm()],
+    "LayerNorm": lambda: [LayerNorm()],
+    "Dropout": lambda: [Dropout(0.5)],
+    "branches": lambda: [MergeSum([[Linear(NIN, Gaussian())], SkipNode()])],
+    "ResetAfterGRU": lambda: [ResetAfterGRU(4, Gaussian())],
+    "attention": lambda: [MultiHeadAttention(1, Gaussian())],
+    "Recurrent": list,
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_any_layer_trains_on_sequences_in_columns(be: Any, name: str) -> None:
+    """It finds what it finds with the same numbers step by step."""
+    be.bsz, steps = N, 4
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(NIN * steps, N))
+    layers = [*FIRST[name](), Recurrent(6, Gaussian(), activation=Tanh(), reset_cells=True), RecurrentLast()]
+    model, cost = Model([*layers, Affine(2, Gaussian())]), GeneralizedCost(SumSquared())
+    model.initialize((NIN, steps), cost)
+
+    def trained(inputs: Any) -> list[Any]:
+        be.rng_reset()
+        y = model.fprop(inputs)
+        model.bprop(cost.get_errors(y, be.zeros((2, N))))
+        return [y.get(), *[grad.get() for (_, grad), _ in get_param_list(model.layers_to_optimize)]]
+
+    def inferred(inputs: Any) -> list[Any]:
+        return [model.fprop(inputs, inference=True).get()]
+
+    for run in (trained, inferred):
+        for ours, its in zip(run(be.array(x)), run(be.array(x.reshape(NIN, -1))), strict=True):
+            np.testing.assert_array_equal(ours, its)
+
+
+def test_other_rows_are_no_sequences(be: Any) -> None:
+    be.bsz = N
+    model = Model([Linear(3, Gaussian())])
+    model.initialize((NIN, 4))
+    with pytest.raises(ShapeError, match="configured for 5 features"):
+        model.fprop(be.zeros((2 * NIN, 2 * N)))
+
+
 @pytest.mark.parametrize("count", [1, N, N + 3])
-def test_sequences_in_columns(be: Any, count: int) -> None:
-    """A recurrent layer reads a column of an ArrayIterator as the steps of a sample; each column is one sample."""
+@pytest.mark.parametrize("name", ["Recurrent", "Affine"])
+def test_sequences_in_columns(be: Any, count: int, name: str) -> None:
+    """The first layer reads a column of an ArrayIterator as the steps of a sample; each column is one sample."""
     be.bsz, steps = N, 4
     rng = np.random.default_rng(count)
     x, labels = rng.normal(size=(count, NIN, steps)), rng.integers(NCLASS, size=count)
     data = ArrayIterator(x.reshape(count, -1), labels, nclass=NCLASS, lshape=(NIN, steps))
     recurrent = Recurrent(6, Gaussian(), activation=Tanh(), reset_cells=True)
-    model = Model([recurrent, RecurrentLast(), Affine(NCLASS, Gaussian(), activation=Softmax())])
+    model = Model([*FIRST[name](), recurrent, RecurrentLast(), Affine(NCLASS, Gaussian(), activation=Softmax())])
     model.initialize(data, GeneralizedCost(CrossEntropyMulti()))
     by_step = np.zeros((NIN, steps, N))
     found = model.get_outputs(data)

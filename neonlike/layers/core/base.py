@@ -500,15 +500,16 @@ def require_size(value: Any, where: str) -> int:
 def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> tuple[Tensor, Tensor]:
     """Return the inputs, and the layer's output buffer with as many columns as the inputs.
 
-    Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. In neon's dialect,
-    inputs with the same number of elements but other rows and columns are reshaped.
+    Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. Sequences may be
+    ``(features * steps, N)`` as data iterators yield them, which are the same numbers in the same order; in neon's
+    dialect, all inputs with the same number of elements but other rows and columns are reshaped.
 
     Parameters
     ----------
     layer : Layer
         The layer whose ``fprop`` is called.
     inputs : Tensor
-        ``(expected_rows, columns)``.
+        ``(expected_rows, columns)``, or sequences, each in a column.
     expected_rows : int
         Rows that the layer was configured for.
     inference : bool
@@ -537,7 +538,7 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
             f"{layer.name}.fprop: the layer is not set up; call model.initialize(data), or {missing} on the layer"
         )
     require_tensor(f"{layer.name}.fprop", "inputs", inputs)
-    if inputs.shape[0] != expected_rows and dialect.is_neon() and inputs.size % expected_rows == 0:
+    if inputs.shape[0] != expected_rows and _may_be_reshaped(layer, inputs, expected_rows):
         inputs = reshaped(layer, "inputs in rows", inputs, expected_rows)
     if inputs.shape[0] != expected_rows:
         raise ShapeError(
@@ -556,6 +557,15 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
         f"{columns} columns; if the batch size was changed since, set the network up again"
         + ("" if inference else " (fewer columns are for fprop(x, inference=True))")
     )
+
+
+def _may_be_reshaped(layer: Layer, inputs: Tensor, expected_rows: int) -> bool:
+    """Whether inputs with other rows are the layer's: whole sequences in columns, in neon's dialect any that fit."""
+    if dialect.is_neon():
+        return inputs.size % expected_rows == 0
+    shape = layer.in_shape
+    whole = isinstance(shape, tuple) and len(shape) == 2 and shape[0] == expected_rows
+    return whole and inputs.shape[0] == math.prod(shape)
 
 
 def require_transform(transform: Any, where: str) -> Any:

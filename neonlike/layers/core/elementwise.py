@@ -10,6 +10,7 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_transform
 from neonlike.layers.core.folding import is_finished, leave_error
+from neonlike.layers.core.parts import reshaped
 from neonlike.optree import dialect
 
 if TYPE_CHECKING:
@@ -300,7 +301,10 @@ class Dropout(Layer):
                 outputs[:] = inputs
             return outputs
         self.be.make_binary_mask(self.keep_mask, self.keep)
-        masked = self.keep_mask * inputs
+        mask = self.keep_mask
+        if mask.shape[0] != inputs.shape[0] and mask.size == inputs.size:  # sequences, each in a column
+            mask = reshaped(self, "mask in rows", mask, inputs.shape[0])
+        masked = mask * inputs
         outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
         return outputs
 
