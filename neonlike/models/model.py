@@ -353,8 +353,7 @@ class Model(Saved):
             callbacks.on_minibatch_begin(epoch, batch)
             interrupts.check()
             be.begin(Block.minibatch, batch)
-            given = x, t, to_optimize
-            total += self.together.trained(train, *given) if self.together else train(*given)
+            total += self.together.trained(train, x, t, to_optimize) if self.together else train(x, t, to_optimize)
             be.end(Block.minibatch, batch)
             if not math.isfinite(total.item()) and divergence.met(self, epoch, batch, x, callbacks):
                 return
@@ -372,7 +371,7 @@ class Model(Saved):
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
         cost, optimizer = self.cost, self.optimizer
         is_read_back = isinstance(cost, GeneralizedCost) and type(cost).get_cost is GeneralizedCost.get_cost
-        if not is_read_back or getattr(optimizer, "scales_errors", False):
+        if not is_read_back or getattr(optimizer, "scales_errors", False) or self._has_other_passes():
             value = self._play(x, t)
         else:
             roots, group = (self.layers, cost, x, t), None
@@ -409,10 +408,16 @@ class Model(Saved):
 
     def _play(self, x: Any, t: Any) -> Any:
         """Both passes on one minibatch; returns its cost."""
-        y = self.layers.fprop(x)
+        y = self.fprop(x)
         cost = self.cost.get_cost(y, t)
-        self.layers.bprop(scaled_errors(self.optimizer, self.cost.get_errors(y, t)))
+        self.bprop(scaled_errors(self.optimizer, self.cost.get_errors(y, t)))
         return cost
+
+    def _has_other_passes(self) -> bool:
+        """Whether passes of a user's stand in the place of these."""
+        own = type(self)
+        replaced = own.fprop is not Model.fprop or own.bprop is not Model.bprop
+        return replaced or not {"fprop", "bprop"}.isdisjoint(vars(self))
 
     def fprop(self, x: Any, inference: bool = False) -> Any:
         """Outputs of the network for a batch of inputs, ``(features, N)``; in inference N may be less than a batch.

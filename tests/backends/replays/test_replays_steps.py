@@ -20,6 +20,7 @@ from neonlike.layers import (
     Linear,
     Multicost,
 )
+from neonlike.models import Model
 from neonlike.optimizers import (
     Adam,
     GradientDescentMomentum,
@@ -185,6 +186,44 @@ def test_a_users_optimizer_is_asked_each_time(fast: Backend, kind: type) -> None
     net = Trained(fast, Own(0.1, 0.9) if kind is GradientDescentMomentum else Own())
     steps(net, 8)
     assert asked == [len(asked) and asked[0]] * 8 and net.optimizer._found.guard is None
+
+
+def _steeper(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Passes twice the error to the network."""
+
+    def bprop(*given: Any) -> Any:
+        given[-1][:] = 2 * given[-1]
+        return original(*given)
+
+    return bprop
+
+
+def _counting(original: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    def fprop(*given: Any, **options: Any) -> Any:
+        calls.append(given)
+        return original(*given, **options)
+
+    return fprop
+
+
+@pytest.mark.parametrize("where", ["class", "object"])
+def test_passes_of_the_users_are_called_each_time(fast: Backend, where: str) -> None:
+    """A bprop of twice the gradient trains as twice the rate does."""
+    wanted = steps(Trained(fast), WARM, lambda net: setattr(net.optimizer, "learning_rate", 0.2))
+    calls: list[Any] = []
+
+    def change(net: Trained) -> None:
+        model = net.model
+        if where == "class":
+            own = {"bprop": _steeper(Model.bprop), "fprop": _counting(Model.fprop, calls)}
+            model.__class__ = type("Own", (Model,), own)
+        else:
+            vars(model).update(bprop=_steeper(model.bprop), fprop=_counting(model.fprop, calls))
+
+    found = steps(Trained(fast), WARM, change)
+    errors = 3  # the place of the cost's errors, which that bprop doubles
+    assert [one[:errors] + one[errors + 1 :] for one in found] == [one[:errors] + one[errors + 1 :] for one in wanted]
+    assert len(calls) == WARM
 
 
 @pytest.mark.parametrize("where", ["class", "instance"])
