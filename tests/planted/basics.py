@@ -93,6 +93,8 @@ MUTANTS = (
     model("divergence: said again and again", DIVERGENCE, "    model.diverged = True\n", ""),
     model("divergence: the last layer is named", DIVERGENCE, "model.layers.layers_fprop():", "reversed(list(model.layers.layers_fprop())):"),
     model("rates below 0 are taken", "neonlike/optimizers/base.py", "        fine = bool(0 <= rate < math.inf)\n", "        fine = True\n"),
+    model("any rows are sequences", BASE, "    if dialect.is_neon():\n        return inputs.size % expected_rows == 0", "    if True:\n        return inputs.size % expected_rows == 0"),
+    model("dropout of sequences in columns", ELEMENTWISE, " and mask.size == inputs.size:", " and False:"),
     model("the epoch's cost is a sum", MODEL, "        total /= progress.minibatches\n", ""),
     model("finished is ignored", MODEL, "while self.epoch_index < num_epochs and not self.finished:", "while self.epoch_index < num_epochs:"),
     model("defect 37: epochs counted twice", MODEL, "return self.epoch_index + int(self._epoch_is_done)", "return self.epoch_index + 1"),

@@ -42,7 +42,7 @@ def callback(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("callbacks", name, file, old, new)
 
 
-SCALING, ACCUMULATION = (f"neonlike/optimizers/{name}.py" for name in ("loss_scaling", "accumulation"))
+SCALING, ACCUMULATION, MULTI = (f"neonlike/optimizers/{name}.py" for name in ("loss_scaling", "accumulation", "multi"))
 
 
 def scaling(name: str, old: str, new: str) -> Mutant:
@@ -69,6 +69,8 @@ MUTANTS = (
     master("master weights: a CPU's stochastic rounding has none", BASE, "(self.stochastic_round and self.be.device_type)", "self.stochastic_round"),
     master("master weights: a GPU's stochastic rounding has them too", BASE, "self.master_weights and not (self.stochastic_round and self.be.device_type)", "self.master_weights"),
     master("master weights: ShiftAdaMax has its own way", ADAPTIVE, "self.be.assign_many(self._assignments(", "self.be.assign_many(self._updates("),
+    optimizer("a mapping that was written counts for new lists alone", MULTI, "        chosen_by += [*mapping, *mapping.values()]\n", ""),
+    optimizer("all lists of layers are kept", MULTI, "keep(self._map_cache, id(layer_list), (chosen_by, groups))", "self._map_cache[id(layer_list)] = chosen_by, groups"),
     optimizer("steps: parts of a group that was split are kept", ADAPTIVE, "if part.count.parameters != len(part):", "if False:"),
     optimizer("steps: a count is shared by what is not updated", STATES, "if not others and count.parameters == len(entries):", "if not others:"),
     optimizer("steps: those of a file are lost", "neonlike/layers/core/parameter.py", '            restore_steps(self.states, pdict.get("steps"))\n', ""),
