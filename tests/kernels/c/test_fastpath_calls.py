@@ -23,6 +23,7 @@ from neonlike.kernels.run.trace import Operands, current
 from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 from neonlike.optree.dtypes import bfloat16
 from tests.backends.repeatable_calls import CONVERTED, INT8, NAMES, pooling, primitives, some
+from tests.support.compiling import python
 from tests.support.engines import new_backend
 from tests.support.replaying import extension, fast, outcome  # noqa: F401
 
@@ -164,9 +165,9 @@ def test_numbers_count_bit_by_bit_and_by_their_type(fast: Backend) -> None:
     ]  # fmt: skip
     for alpha, beta in 2 * pairs:
         found = []
-        for python in (False, True):
+        for is_python in (False, True):
             pooled[:] = 1.5
-            with by_python(fast) if python else pytest.MonkeyPatch.context():
+            with by_python(fast) if is_python else pytest.MonkeyPatch.context():
                 found.append(outcome(lambda a=alpha, b=beta: call(image, pooled, alpha=a, beta=b)))
             found.append(pooled.get().tobytes())
         assert found[:2] == found[2:], (alpha, beta)
@@ -323,11 +324,15 @@ def test_no_more_is_kept_than_there_is_room_for(fast: Any) -> None:
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int64))
 def _entry(words: Any) -> int:
     SEEN.append(words[:5])
+    for act in MEANWHILE:
+        act()
     return ANSWER[0]
 
 
 SEEN: list[list[int]] = []
 ANSWER = [0]
+MEANWHILE: list[Callable[[], None]] = []
+"""What others do while the kernel runs."""
 
 
 class MadeUp:
@@ -380,6 +385,26 @@ def test_working_memory_is_as_large_as_each_call_needs(fast: Any, extension: Any
     release_workspace()
     for made, least in ((small, 100), (large, 1 << 20), (small, 1 << 20)):
         assert again(fast, lambda made=made: made(fast, a)) and kept_bytes() >= least
+
+
+def test_a_call_ends_well_whose_program_was_forgotten_meanwhile() -> None:
+    """As by another thread while the kernel runs. Python's debugging allocator overwrites what is freed."""
+    code = """
+from neonlike.backends import gen_backend
+from neonlike.kernels.c import fastpath
+from tests.kernels.c.test_fastpath_calls import MEANWHILE, MadeUp
+assert fastpath.build()
+be = gen_backend("cpu")
+be.executor.replay.adopt(fastpath.asked_for())
+made = fastpath.loaded().Forwarding(MadeUp().method, ("a", "b", "alpha"), 3, (), -1, False)
+a = be.ones((2, 3))
+made(be, a)
+MEANWHILE.append(be.executor.replay.clear)
+assert made(be, a) is a
+assert be.executor.replay.table.calls == 1 and be.executor.replay.table.used == 0
+"""
+    done = python(code, PYTHONMALLOC="debug")
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_of_the_user_may_repeat_the_same_call(fast: Backend) -> None:

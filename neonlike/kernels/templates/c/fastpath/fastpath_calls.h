@@ -209,11 +209,11 @@ static PyObject *functions_of(const Asked *asked)
 static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
 {
     char *operands[MOST_OPERANDS];
-    Program *program = entry->program;
-    for (int k = 0; k < program->operands; k++)
+    for (int k = 0; k < entry->program->operands; k++)
         operands[k] = entry->parameter[k] < 0 ? NULL : asked->place[entry->parameter[k]]->address;
     if (!lie_alike(entry, operands))
         return NULL;
+    Program *program = (Program *)own((PyObject *)entry->program); /* others may forget the entry from here on */
     PyObject *result = own(entry->returns < 0 ? entry->returned : asked->at[entry->returns]);
     int done;
     if (is_python(program)) {
@@ -222,6 +222,7 @@ static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
         Py_XDECREF(functions);
     } else
         done = run_or_refuse(program, operands) + 1;
+    Py_DECREF(program);
     self->calls += done > 0;
     if (done < 1)
         Py_CLEAR(result);
