@@ -24,6 +24,7 @@ from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.program import Replayed, Source
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
+from tests.support.compiling import python
 from tests.support.replaying import extension, fast, tensors  # noqa: F401
 
 pytestmark = [
@@ -164,6 +165,42 @@ def test_threads_do_not_disturb_each_other(fast: Backend) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert failures == []
+
+
+def test_a_deep_expression_needs_no_deep_stack() -> None:
+    """Some C libraries give threads 128 KiB: a chain of 1900 nodes is walked in them, for a key and for a tape."""
+    code = """
+import threading
+from neonlike import autograd
+from neonlike.backends import gen_backend
+from neonlike.kernels.c import fastpath
+assert fastpath.build()
+be = gen_backend("cpu")
+be.executor.replay.adopt(fastpath.asked_for())
+x, out = be.ones((2, 3)), be.empty((2, 3))
+w = autograd.param(x)
+
+def work():
+    chain = x
+    for _ in range(1900):
+        chain = chain + x
+    before = be.executor.replay.table.used
+    out[:] = chain
+    done.append(be.executor.replay.table.used - before)
+    total = w
+    for _ in range(900):
+        total = total * x
+    done.append(be.executor.replay.table.tape(be, autograd.sum(total)._expr, {}) is not None)
+
+done = []
+threading.stack_size(192 << 10)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert done == [1, True] and out.get().tolist() == [[1901.0] * 3] * 2
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_long_kernels_let_other_threads_run(fast: Backend) -> None:

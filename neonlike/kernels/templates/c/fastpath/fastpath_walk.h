@@ -46,10 +46,8 @@ static int add_leaf(PyObject *tensor, int32_t *reference)
     return put_place(AT_LEAF, place);
 }
 
-static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference);
-
-/* Reference of an operand, which is walked the first time; -1 if Python has to do it. */
-static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
+/* Reference of an operand; 1: of a node that is yet to be walked, -1: Python has to do it. */
+static int look_up(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
 {
     PyTypeObject *type = Py_TYPE(operand);
     if (type == &PyFloat_Type)
@@ -65,14 +63,8 @@ static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *referenc
         *reference = walk.memo[slot].reference;
         return 0;
     }
-    return type == node_type ? add_node(operand, tensor_type, reference) : add_leaf(operand, reference);
+    return type == node_type ? 1 : add_leaf(operand, reference);
 }
-
-/* What is kept of a node: none, or references of the leaves that are its value and, of a primitive, its further results. */
-typedef struct {
-    int count;
-    int32_t reference[1 + MAX_OPERANDS];
-} Leaves;
 
 /* References of what an entry of Kept has; -1 if that cannot be told. */
 static int refer_kept(PyObject *tensor, PyObject *parts, PyTypeObject *tensor_type, Leaves *leaves)
@@ -81,11 +73,11 @@ static int refer_kept(PyObject *tensor, PyObject *parts, PyTypeObject *tensor_ty
         return -1;
     leaves->count = 1 + (int)PyTuple_GET_SIZE(parts);
     leaves->reference[0] = NOT_KEPT; /* an expression stands for the value, where only further results are worth keeping */
-    if (Py_TYPE(tensor) == node_type ? leaves->count == 1 : refer(tensor, tensor_type, &leaves->reference[0]))
+    if (Py_TYPE(tensor) == node_type ? leaves->count == 1 : look_up(tensor, tensor_type, &leaves->reference[0]))
         return -1;
     for (int k = 1; k < leaves->count; k++) {
         PyObject *part = PyTuple_GET_ITEM(parts, k - 1);
-        if (Py_TYPE(part) != tensor_type || refer(part, tensor_type, &leaves->reference[k]))
+        if (Py_TYPE(part) != tensor_type || look_up(part, tensor_type, &leaves->reference[k]))
             return -1;
     }
     return 0;
@@ -109,68 +101,120 @@ static int find_kept(PyObject *node, PyTypeObject *tensor_type, Leaves *leaves)
     return failed ? -1 : 0;
 }
 
-/* What of a node only its gradient depends on: its rule, and whether its value is kept; -1 if that cannot be told. What
- * is met for the first time comes before the count, so that no two tapes have one key. */
-static int put_gradient(PyObject *node, PyObject *attrs, PyTypeObject *tensor_type)
+/* Go on with what the gradient of a node goes to by its rule, if it has one, and find whether its value is kept; -1 if that
+ * cannot be told. What is met for the first time comes before the count, so that no two tapes have one key. */
+static int begin_gradient(Visit *visit, PyTypeObject *tensor_type)
 {
+    PyObject *attrs = SLOT(visit->node, attrs_at);
     PyObject *rule = attrs == Py_None ? NULL : PyDict_GetItemWithError(attrs, name_rule), *parents = NULL;
-    int32_t references[MAX_OPERANDS];
-    int64_t integer = 0;
-    Py_ssize_t count = 0;
-    Leaves saved;
-    if (find_kept(node, tensor_type, &saved))
+    if (find_kept(visit->node, tensor_type, &visit->saved))
         return -1;
     if (rule) {
         if (!PyTuple_Check(rule) || PyTuple_GET_SIZE(rule) != RULE_FIELDS)
             return -1;
         PyObject *key = PyTuple_GET_ITEM(rule, RULE_KEY);
         parents = PyTuple_GET_ITEM(rule, RULE_PARENTS);
-        if (!PyTuple_CheckExact(parents) || !PyLong_CheckExact(key) || integer_of(key, &integer))
+        if (!PyTuple_CheckExact(parents) || PyTuple_GET_SIZE(parents) > MAX_OPERANDS || !PyLong_CheckExact(key)
+            || integer_of(key, &visit->rule))
             return -1;
-        count = PyTuple_GET_SIZE(parents);
     }
-    for (Py_ssize_t k = 0; k < count; k++)
-        if (k == MAX_OPERANDS || refer(PyTuple_GET_ITEM(parents, k), tensor_type, &references[k]))
-            return -1;
-    if (put_hashed(rule ? 1 + count : 0) || put_hashed(integer) || put_hashed(saved.count))
+    visit->ruled = rule != NULL;
+    visit->next = 0;
+    Py_XSETREF(visit->operands, own(parents));
+    return 0;
+}
+
+/* The words of what begin_gradient() has begun. */
+static int end_gradient(const Visit *visit)
+{
+    const Py_ssize_t count = visit->operands ? PyTuple_GET_SIZE(visit->operands) : 0;
+    if (put_hashed(visit->ruled ? 1 + count : 0) || put_hashed(visit->ruled ? visit->rule : 0) || put_hashed(visit->saved.count))
         return -1;
-    for (int k = 0; k < saved.count; k++)
-        if (put_hashed(saved.reference[k]))
+    for (int k = 0; k < visit->saved.count; k++)
+        if (put_hashed(visit->saved.reference[k]))
             return -1;
     for (Py_ssize_t k = 0; k < count; k++)
-        if (put_hashed(references[k]))
+        if (put_hashed(visit->reference[k]))
             return -1;
     return 0;
 }
 
-static int add_node(PyObject *node, PyTypeObject *tensor_type, int32_t *reference)
+/* Enter a node: its operands are walked before it. */
+static int begin_node(PyObject *node)
 {
     PyObject *spec = SLOT(node, spec_at), *operands = SLOT(node, operands_at), *attrs = SLOT(node, attrs_at);
     if (!spec || !attrs || !operands || !PyTuple_CheckExact(operands) || PyTuple_GET_SIZE(operands) > MAX_OPERANDS)
         return -1;
     const Spec *known = spec_of(spec);
-    if (!known || walk.entered++ == MAX_NODES) /* which also bounds the recursion */
+    if (!known || walk.entered++ == MAX_NODES)
         return -1;
-    int32_t references[MAX_OPERANDS];
-    const Py_ssize_t count = PyTuple_GET_SIZE(operands);
-    Py_INCREF(operands);
-    int failed = 0;
-    for (Py_ssize_t k = 0; k < count && !failed; k++)
-        failed = refer(PyTuple_GET_ITEM(operands, k), tensor_type, &references[k]);
-    Py_DECREF(operands);
-    if (failed)
-        return -1;
-    if (put_hashed((int64_t)(intptr_t)spec) || put(count << 1 | (attrs != Py_None)))
+    Visit *visit = &walk.visit[walk.visits++];
+    visit->node = node, visit->known = known, visit->operands = own(operands);
+    visit->next = visit->listed = 0;
+    return 0;
+}
+
+/* List a node, whose operands were walked. */
+static int list_node(Visit *visit)
+{
+    PyObject *attrs = SLOT(visit->node, attrs_at);
+    const Py_ssize_t count = PyTuple_GET_SIZE(visit->operands);
+    if (put_hashed((int64_t)(intptr_t)visit->known->spec) || put(count << 1 | (attrs != Py_None)))
         return -1;
     for (Py_ssize_t k = 0; k < count; k++)
-        if (put_hashed(references[k]))
+        if (put_hashed(visit->reference[k]))
             return -1;
-    walk.node[walk.nodes] = node;
-    *reference = walk.nodes++;
-    remember(node, *reference);
-    if (attrs != Py_None && put_attributes(node, attrs, known->keyed))
+    walk.node[walk.nodes] = visit->node;
+    visit->listed_as = walk.nodes++;
+    visit->listed = 1;
+    remember(visit->node, visit->listed_as);
+    return attrs != Py_None && put_attributes(visit->node, attrs, visit->known->keyed) ? -1 : 0;
+}
+
+/* Leave a node; it is an operand of the one around it. */
+static void end_node(Visit *visit)
+{
+    Py_CLEAR(visit->operands);
+    if (--walk.visits)
+        visit[-1].reference[visit[-1].next++] = visit->listed_as;
+}
+
+/* Go on with the innermost node: into an operand, or past those, or out of it. */
+static int step(PyTypeObject *tensor_type)
+{
+    Visit *visit = &walk.visit[walk.visits - 1];
+    const int count = visit->operands ? (int)PyTuple_GET_SIZE(visit->operands) : 0;
+    for (; visit->next < count; visit->next++) {
+        PyObject *operand = PyTuple_GET_ITEM(visit->operands, visit->next);
+        const int found = look_up(operand, tensor_type, &visit->reference[visit->next]);
+        if (found)
+            return found < 0 ? -1 : begin_node(operand);
+    }
+    if (!visit->listed) {
+        if (list_node(visit))
+            return -1;
+        if (walk.kept)
+            return begin_gradient(visit, tensor_type);
+    } else if (end_gradient(visit))
         return -1;
-    return walk.kept ? put_gradient(node, attrs, tensor_type) : 0;
+    end_node(visit);
+    return 0;
+}
+
+/* Reference of an operand, which is walked the first time; -1 if Python has to do it. A list of visits takes the place of
+ * recursion, for which threads may have too little stack. */
+static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
+{
+    int failed = look_up(operand, tensor_type, reference);
+    if (failed < 1)
+        return failed;
+    failed = begin_node(operand);
+    while (walk.visits && !failed)
+        failed = step(tensor_type);
+    for (; walk.visits; walk.visits--)
+        Py_CLEAR(walk.visit[walk.visits - 1].operands);
+    *reference = walk.visit[0].listed_as;
+    return failed;
 }
 
 /* Whether a tensor rounds stochastically, or does not say: its kernels draw numbers, which is Python's business. */
@@ -241,7 +285,7 @@ static void begin_walk(void)
 {
     walk.busy = 1;
     walk.kept = NULL;
-    walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
+    walk.entered = walk.visits = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
     walk.hash = 0;
     if (++walk.generation == 0) {
         memset(walk.memo, 0, sizeof walk.memo);

@@ -58,6 +58,23 @@ typedef struct {
     int is_real;
 } Number;
 
+/* What is kept of a node: none, or references of the leaves that are its value and, of a primitive, its further results. */
+typedef struct {
+    int count;
+    int32_t reference[1 + MAX_OPERANDS];
+} Leaves;
+
+/* A node that was entered and not yet left. */
+typedef struct {
+    PyObject *node;
+    const Spec *known;
+    PyObject *operands; /* those of the node; of a listed one what its gradient goes to, or NULL */
+    int next, listed, ruled; /* the operand that is looked at next; whether it is listed; whether it has a gradient rule */
+    int32_t listed_as, reference[MAX_OPERANDS];
+    int64_t rule; /* the rule's key */
+    Leaves saved;
+} Visit;
+
 static struct {
     int busy;
     PyObject *kept; /* of a tape: what is kept of nodes, by id; NULL: this is an assignment */
@@ -66,6 +83,8 @@ static struct {
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
+    int visits;
+    Visit visit[MAX_NODES]; /* from the root to the innermost */
     PyObject *node[MAX_NODES]; /* borrowed: the caller has their root */
     Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
     int32_t root[MAX_TARGETS]; /* references of the targets' values */
