@@ -102,6 +102,13 @@ class Graph:
             layout += [node.shape for node in self.nodes]
         return tuple(layout)
 
+    def sizes(self) -> tuple[Shape, ...]:
+        """Shapes of all tensors, and of nodes where they do not follow from those."""
+        shapes = [tensor.shape for tensor in (*self.targets, *self.leaves)]
+        if self.sized:
+            shapes += [node.shape for node in self.nodes]
+        return tuple(shapes)
+
     def redraw(self, index: int, node: OpTreeNode) -> None:
         """Replace the ``rand`` node at ``index`` by ``node``, with its seed and call number for kernels."""
         assert node.attrs is not None

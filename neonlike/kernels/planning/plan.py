@@ -106,6 +106,8 @@ class Plan:
     """Executable stages, each engine's under its name, and other facts that are found once for the plan."""
     spent: list[tuple[int, ...]] = field(default_factory=list)
     """For each stage, and each final copy of a run, the values in memory that are not read afterwards."""
+    sizes: tuple[Shape, ...] = ()
+    """Sizes of the graph that it was made of, which shapes of values and stages are for."""
 
     def __post_init__(self) -> None:
         last: dict[int, int] = {}

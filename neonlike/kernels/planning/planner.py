@@ -45,7 +45,7 @@ def make_plan(graph: Graph) -> Plan:
         if graph.fresh:
             planner.share(stage)
     mark_epilogues(planner.stages, lowered.values)
-    return Plan(lowered.values, planner.stages)
+    return Plan(lowered.values, planner.stages, sizes=graph.sizes())
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.planning.planner import make_plan
 from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Layouts, Run
 
@@ -46,7 +47,13 @@ class Engine:
         return CopyBack(target)
 
     def make_stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
-        """The executable stages of ``plan``, then the copies that end a run."""
+        """The executable stages of ``plan``, then the copies that end a run.
+
+        They are made of shapes of the plan and of ``graph``, which is another than the plan was made of if its first
+        run was stopped before this, or another thread is faster.
+        """
+        if plan.sizes != graph.sizes():
+            plan = make_plan(graph)  # the same stages for other sizes
         made = [self.stage(plan, position, graph) for position in range(len(plan.stages))]
         stores = [store for stage in plan.stages for store in stage.stores if store.buffered]
         return made + [self.copy_back(store.target) for store in stores]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.kernels.planning.graph import linearize
 from neonlike.optree import builders, node
 from neonlike.optree.dtypes import FLOATS, DTypeRule
 from neonlike.optree.functions import F
@@ -194,6 +195,22 @@ def test_a_chain_of_5000_ops(be: Backend) -> None:
     for _ in range(2500):
         tree = tree * 0.999 + 0.001
     np.testing.assert_allclose(tree.asnumpyarray(), (x.get() - 1) * 0.999**2500 + 1, 1e-9)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_stages_are_made_for_other_sizes_than_the_plan(be: Backend, rng: Any, axis: int | None) -> None:
+    """As if the run that planned was stopped by Ctrl-C before it had stages, or another thread made them."""
+
+    def expression(shape: tuple[int, int]) -> tuple[Any, Any]:
+        x = be.array(rng.integers(-9, 9, shape) * 1.0)
+        return x, F.sum(x, axis) + x * 3.0
+
+    be.executor.plan(linearize([(be.empty((12, 5)), expression((12, 5))[1])]))
+    for shape in ((22, 7), (300, 400), (12, 5)):
+        x, source = expression(shape)
+        out = be.empty(shape)
+        out[:] = source
+        assert_close(out.get(), x.get().sum(axis, keepdims=True, dtype=np.float64) + 3.0 * x.get())
 
 
 def test_numbers_are_arguments_of_the_kernel(be: Backend) -> None:
