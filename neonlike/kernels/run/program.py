@@ -262,7 +262,9 @@ def refuse(program: Program, status: int) -> NoReturn:
         If there was no memory.
     """
     if status == OUT_OF_RANGE:
-        raise IndexRangeError("onehot: an index is out of range: negative, or not below the size of its axis")
+        raise IndexRangeError(
+            "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
+        )
     raise MemoryError(program.refused)
 
 

@@ -42,7 +42,7 @@ def test_indices_are_checked_at_each_repetition(fast: Backend, rng: Any, dtype: 
 
 
 def test_what_ran_before_a_wrong_index_is_not_in_the_targets(fast: Backend, rng: Any) -> None:
-    """The indices come of a kernel before, and the target is read: Python does not make the assignment again."""
+    """The indices come of a kernel before, and the target is read: Python makes it again, and says which it was."""
     be = fast
     host = rng.standard_normal((10, 7)).astype(np.float32)
     x, index, other = be.array(host), be.array([[0, 1, 2, 3, 4, 5, 6]], dtype="int32"), be.zeros((10, 7))
@@ -55,8 +55,8 @@ def test_what_ran_before_a_wrong_index_is_not_in_the_targets(fast: Backend, rng:
     x[:] = host
     other[:] = 0
     for _ in range(2):
-        with pytest.raises(IndexRangeError, match=r"onehot: .*index.* out of range"):
+        with pytest.raises(IndexRangeError, match=r"^onehot: index 11 is out of range"):
             x[:] = x * be.onehot(index + 2, 0) + x
-        with pytest.raises(IndexRangeError, match=r"onehot: .*index.* out of range"):
+        with pytest.raises(IndexRangeError, match=r"^onehot: index 12 is out of range"):
             be.assign_many([(other, x * 2), (x, be.onehot(index + 3, 0))])
         assert np.array_equal(x.get(), host) and not other.get().any()

@@ -25,7 +25,7 @@ static enum answer start(Table *self, const Entry *entry)
     Py_INCREF(program);
     const int done = finish_run(&run, &status);
     self->hits += done > 0;
-    if (done && done < steps && !restarts && !PyErr_Occurred())
+    if (done > restarts && done < steps && !PyErr_Occurred())
         refuse(program, status);
     Py_DECREF(program);
     return done == steps ? DONE : LEFT;
@@ -77,6 +77,19 @@ static PyObject *table_run_many(PyObject *object, PyObject *const *given, Py_ssi
 
 /* Learning -------------------------------------------------------------------------------------------------------- */
 
+/* How many steps of a program write no target: those with none among their arguments, before the first that has one. */
+static int steps_before_targets(const Program *program)
+{
+    int first = program->given; /* the first argument that is a target */
+    for (const Patch *patch = program->patch; patch < program->patch + program->patches; patch++)
+        if (patch->source == OPERAND && patch->which >= walk.leaves && patch->at < first)
+            first = patch->at;
+    int step = 0;
+    for (int end = 0; step < program->steps && (end += program->step[step].words) <= first;)
+        step++;
+    return step;
+}
+
 /* Whether a target shares memory with a leaf: then it may have been read before it was written. */
 static int reads_targets(void)
 {
@@ -115,8 +128,8 @@ static PyObject *table_learn(PyObject *object, PyObject *given)
         Entry *entry = new_entry(walk.hash, walk.word, walk.words, 0, 0, 0);
         if (entry && program != Py_None)
             entry->program = (Program *)own(program);
-        if (entry)
-            entry->restarts = !reads_targets();
+        if (entry && entry->program)
+            entry->restarts = reads_targets() ? steps_before_targets(entry->program) : entry->program->steps;
         keep_entry(self, entry);
     }
     end_walk();

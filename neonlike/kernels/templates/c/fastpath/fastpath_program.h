@@ -62,7 +62,8 @@ static void refuse(const Program *program, const int status)
     PyObject *errors = PyImport_ImportModule("neonlike.errors");
     PyObject *kind = errors ? PyObject_GetAttrString(errors, "IndexRangeError") : NULL;
     if (kind)
-        PyErr_SetString(kind, "onehot: an index is out of range: negative, or not below the size of its axis");
+        PyErr_SetString(kind, "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take "
+                              "-size to size - 1");
     Py_XDECREF(kind);
     Py_XDECREF(errors);
 }

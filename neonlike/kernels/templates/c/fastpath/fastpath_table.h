@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
     uint64_t hash;
     int words, aparts, phases;
-    int restarts; /* of an assignment: whether no target was read, so that all can be computed again after some steps */
+    int restarts; /* of an assignment: the steps after which all can be computed again: none that is read was overwritten */
     int returns;  /* of a call: the parameter whose tensor is returned; -1: `returned` */
     PyObject *returned; /* None, or a tuple of integers */
     Program *program; /* NULL: left to Python */
