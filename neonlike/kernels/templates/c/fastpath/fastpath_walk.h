@@ -120,6 +120,7 @@ static int begin_gradient(Visit *visit, PyTypeObject *tensor_type)
     }
     visit->ruled = rule != NULL;
     visit->next = 0;
+    visit->count = parents ? (int)PyTuple_GET_SIZE(parents) : 0;
     Py_XSETREF(visit->operands, own(parents));
     return 0;
 }
@@ -127,20 +128,20 @@ static int begin_gradient(Visit *visit, PyTypeObject *tensor_type)
 /* The words of what begin_gradient() has begun. */
 static int end_gradient(const Visit *visit)
 {
-    const Py_ssize_t count = visit->operands ? PyTuple_GET_SIZE(visit->operands) : 0;
+    const int count = visit->count;
     if (put_hashed(visit->ruled ? 1 + count : 0) || put_hashed(visit->ruled ? visit->rule : 0) || put_hashed(visit->saved.count))
         return -1;
     for (int k = 0; k < visit->saved.count; k++)
         if (put_hashed(visit->saved.reference[k]))
             return -1;
-    for (Py_ssize_t k = 0; k < count; k++)
+    for (int k = 0; k < count; k++)
         if (put_hashed(visit->reference[k]))
             return -1;
     return 0;
 }
 
 /* Enter a node: its operands are walked before it. */
-static int begin_node(PyObject *node)
+static int begin_node(Visit *visit, PyObject *node)
 {
     PyObject *spec = SLOT(node, spec_at), *operands = SLOT(node, operands_at), *attrs = SLOT(node, attrs_at);
     if (!spec || !attrs || !operands || !PyTuple_CheckExact(operands) || PyTuple_GET_SIZE(operands) > MAX_OPERANDS)
@@ -148,8 +149,8 @@ static int begin_node(PyObject *node)
     const Spec *known = spec_of(spec);
     if (!known || walk.entered++ == MAX_NODES)
         return -1;
-    Visit *visit = &walk.visit[walk.visits++];
     visit->node = node, visit->known = known, visit->operands = own(operands);
+    visit->count = (int)PyTuple_GET_SIZE(operands);
     visit->next = visit->listed = 0;
     return 0;
 }
@@ -158,10 +159,10 @@ static int begin_node(PyObject *node)
 static int list_node(Visit *visit)
 {
     PyObject *attrs = SLOT(visit->node, attrs_at);
-    const Py_ssize_t count = PyTuple_GET_SIZE(visit->operands);
-    if (put_hashed((int64_t)(intptr_t)visit->known->spec) || put(count << 1 | (attrs != Py_None)))
+    const int count = visit->count;
+    if (put_hashed((int64_t)(intptr_t)visit->known->spec) || put((int64_t)count << 1 | (attrs != Py_None)))
         return -1;
-    for (Py_ssize_t k = 0; k < count; k++)
+    for (int k = 0; k < count; k++)
         if (put_hashed(visit->reference[k]))
             return -1;
     walk.node[walk.nodes] = visit->node;
@@ -171,50 +172,49 @@ static int list_node(Visit *visit)
     return attrs != Py_None && put_attributes(visit->node, attrs, visit->known->keyed) ? -1 : 0;
 }
 
-/* Leave a node; it is an operand of the one around it. */
-static void end_node(Visit *visit)
+/* Whether a node whose operands were walked is done; 0: what its gradient goes to is to be walked first, -1: it cannot be. */
+static int end_node(Visit *visit, PyTypeObject *tensor_type)
 {
-    Py_CLEAR(visit->operands);
-    if (--walk.visits)
-        visit[-1].reference[visit[-1].next++] = visit->listed_as;
-}
-
-/* Go on with the innermost node: into an operand, or past those, or out of it. */
-static int step(PyTypeObject *tensor_type)
-{
-    Visit *visit = &walk.visit[walk.visits - 1];
-    const int count = visit->operands ? (int)PyTuple_GET_SIZE(visit->operands) : 0;
-    for (; visit->next < count; visit->next++) {
-        PyObject *operand = PyTuple_GET_ITEM(visit->operands, visit->next);
-        const int found = look_up(operand, tensor_type, &visit->reference[visit->next]);
-        if (found)
-            return found < 0 ? -1 : begin_node(operand);
-    }
-    if (!visit->listed) {
-        if (list_node(visit))
-            return -1;
-        if (walk.kept)
-            return begin_gradient(visit, tensor_type);
-    } else if (end_gradient(visit))
+    if (visit->listed)
+        return end_gradient(visit) ? -1 : 1;
+    if (list_node(visit))
         return -1;
-    end_node(visit);
-    return 0;
+    return !walk.kept ? 1 : begin_gradient(visit, tensor_type);
 }
 
 /* Reference of an operand, which is walked the first time; -1 if Python has to do it. A list of visits takes the place of
  * recursion, for which threads may have too little stack. */
 static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *reference)
 {
-    int failed = look_up(operand, tensor_type, reference);
-    if (failed < 1)
-        return failed;
-    failed = begin_node(operand);
-    while (walk.visits && !failed)
-        failed = step(tensor_type);
-    for (; walk.visits; walk.visits--)
-        Py_CLEAR(walk.visit[walk.visits - 1].operands);
-    *reference = walk.visit[0].listed_as;
-    return failed;
+    int found = look_up(operand, tensor_type, reference);
+    if (found < 1)
+        return found;
+    Visit *visit = walk.visit;
+    if (begin_node(visit, operand))
+        return -1;
+    for (;;) {
+        int k = visit->next;
+        for (found = 0; k < visit->count; k++)
+            if ((found = look_up(operand = PyTuple_GET_ITEM(visit->operands, k), tensor_type, &visit->reference[k])))
+                break;
+        visit->next = k;
+        if (found > 0 && !begin_node(visit + 1, operand))
+            visit++;
+        else if (found || (found = end_node(visit, tensor_type)) < 0)
+            break;
+        else if (found) {
+            Py_XDECREF(visit->operands); /* none of a node without a rule */
+            if (visit == walk.visit) {
+                *reference = visit->listed_as;
+                return 0;
+            }
+            visit--;
+            visit->reference[visit->next++] = visit[1].listed_as;
+        }
+    }
+    for (; visit >= walk.visit; visit--)
+        Py_XDECREF(visit->operands);
+    return -1;
 }
 
 /* Whether a tensor rounds stochastically, or does not say: its kernels draw numbers, which is Python's business. */
@@ -285,7 +285,7 @@ static void begin_walk(void)
 {
     walk.busy = 1;
     walk.kept = NULL;
-    walk.entered = walk.visits = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
+    walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
     walk.hash = 0;
     if (++walk.generation == 0) {
         memset(walk.memo, 0, sizeof walk.memo);

@@ -69,7 +69,8 @@ typedef struct {
     PyObject *node;
     const Spec *known;
     PyObject *operands; /* those of the node; of a listed one what its gradient goes to, or NULL */
-    int next, listed, ruled; /* the operand that is looked at next; whether it is listed; whether it has a gradient rule */
+    int count, next; /* of those operands; the one that is looked at next */
+    int listed, ruled; /* whether the node is listed, whether it has a gradient rule */
     int32_t listed_as, reference[MAX_OPERANDS];
     int64_t rule; /* the rule's key */
     Leaves saved;
@@ -83,8 +84,6 @@ static struct {
     int entered, nodes, leaves, numbers, targets, words;
     uint64_t hash;
     uint32_t generation; /* of the valid entries of memo */
-    int visits;
-    Visit visit[MAX_NODES]; /* from the root to the innermost */
     PyObject *node[MAX_NODES]; /* borrowed: the caller has their root */
     Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
     int32_t root[MAX_TARGETS]; /* references of the targets' values */
@@ -95,6 +94,7 @@ static struct {
         int32_t reference;
     } memo[MEMO];
     int64_t word[MAX_WORDS];
+    Visit visit[MAX_NODES + 1]; /* from the root to the innermost */
 } walk;
 
 static int put(int64_t word)
