@@ -12,6 +12,7 @@ import numpy.typing as npt
 from neonlike.backends.family import Family
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
+from neonlike.kernels.run.trace import call_again
 from neonlike.optree import functions
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import adapt
@@ -275,8 +276,8 @@ class RandomFamily(Family):
         self._draw_mask(out, keepthresh)
 
     def _draw_mask(self, out: Any, keep: float) -> None:
-        """Hook for ``make_binary_mask``."""
-        out.set(np.less(self._own_rng().uniform(size=out.shape), keep))
+        """Hook for ``make_binary_mask``; a pass that is repeated draws anew each time."""
+        call_again(lambda: out.set(np.less(self._own_rng().random_sample(out.shape), keep)))
 
     def _own_rng(self) -> np.random.RandomState:
         """Generator of numbers that differ by rank, of which ``be.rng``, equal on all ranks, is the source."""

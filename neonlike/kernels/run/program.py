@@ -21,14 +21,16 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, NamedTuple, NoReturn
 
 from neonlike.errors import IndexRangeError
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.workspace import held_workspace
 
-OUT_OF_RANGE = 2
-"""Result of a kernel that met an index out of range; any other but 0 means that there was no memory."""
+OUT_OF_RANGE, RAISED = 2, 3
+"""Results of a kernel that met an index out of range, and of a function of Python that raised an exception; any other
+but 0 means that there was no memory."""
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
@@ -230,10 +232,14 @@ def _bits(source: Source, number: Any) -> int:
 
 
 def calling(function: Callable[[], None]) -> Program:
-    """A program whose one step calls a function of Python, which must not raise."""
+    """A program whose one step calls a function of Python; its exceptions end the run, as :func:`refuse` says."""
 
     def call(_: int | None) -> int:
-        function()
+        try:
+            function()
+        except BaseException as error:  # none can pass through the entry of a kernel
+            _raised[get_ident()] = error
+            return RAISED
         return 0
 
     entry = _PACKED(call)  # takes the interpreter lock
@@ -251,8 +257,18 @@ def is_repeatable(runs: Iterable[Made]) -> bool:
     return all(run.program.is_whole for run in runs)
 
 
-def refuse(program: Program, status: int) -> NoReturn:
-    """Raise the error of a kernel that returned ``status``.
+_raised: dict[int, BaseException] = {}
+"""The exception of a called function that ends the run of a thread, until it is raised."""
+
+
+def refuse(refused: str, status: int) -> NoReturn:
+    """Raise the error of a kernel that returned ``status``; the extension calls this, too.
+
+    Parameters
+    ----------
+    refused : str
+        The message if there was no memory.
+    status : int
 
     Raises
     ------
@@ -260,12 +276,16 @@ def refuse(program: Program, status: int) -> NoReturn:
         If an index is out of range.
     MemoryError
         If there was no memory.
+    BaseException
+        That of a function of Python, see :func:`calling`.
     """
+    if status == RAISED:
+        raise _raised.pop(get_ident())
     if status == OUT_OF_RANGE:
         raise IndexRangeError(
             "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
         )
-    raise MemoryError(program.refused)
+    raise MemoryError(refused)
 
 
 # In Python --------------------------------------------------------------------------------------------------------
@@ -305,7 +325,7 @@ def runner(program: Program) -> Callable[[], None]:
                 words[at] = held[1] + distance
         for kernel, where, _ in calls:
             if status := kernel(where):  # later kernels need the results of earlier ones: a fallback has none
-                refuse(program, status)
+                refuse(program.refused, status)
 
     run.keep = program  # type: ignore[attr-defined]
     return run

@@ -2,7 +2,7 @@
 
 While a trace is being written, the extension may be paused: then Python makes all assignments and all calls of compound
 primitives, and the trace misses none. Work that is no program on the memory of tensors (NumPy's, converted copies,
-random numbers) leaves the trace incomplete, and nothing is repeated then.
+``be.rand()``) leaves the trace incomplete, and nothing is repeated then; :func:`call_again` is for what may be called.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def current() -> Trace | None:
 
 
 def call_again(function: Callable[[], None]) -> None:
-    """Call a function, which must not raise; a pass that is being recorded will call it at this place each time."""
+    """Call a function; a pass that is being recorded will call it at this place each time, and end where it raises."""
     trace = current()
     if trace is None:
         function()

@@ -240,7 +240,7 @@ class Dropout(Layer):
     """
 
     overwrites_error = True
-    repeatable = True  # in inference; in training the mask is set by the host, which is no kernel: see trace.lose
+    repeatable = True  # in training the mask is drawn by the host each time: see trace.call_again
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)

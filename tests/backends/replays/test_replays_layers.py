@@ -236,6 +236,7 @@ KINDS: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "both ways, carried": (SEQUENCE, _both_ways(BiRNN, reset_cells=False)),
     "both ways, LSTM": (SEQUENCE, _both_ways(BiLSTM)),
     "both ways, normalized": (SEQUENCE, _both_ways(BiBNRNN)),
+    "dropout": (9, lambda: [*Affine(7, init=Uniform(-0.5, 0.5), activation=Tanh()), Dropout(0.5)]),
 }
 
 
@@ -283,15 +284,3 @@ def test_training_and_inference_are_repeated(fast: Backend, played: Any, name: s
     assert begin(net) == wanted[0]
     assert net.hits() >= WARM - 3 and net.inferences() >= WARM - 3 + 2
     assert go_on(net) == wanted[1]
-
-
-def test_dropout_draws_in_training_and_is_repeated_in_inference(fast: Backend, played: Any) -> None:
-    def run(net: Kind) -> list[Any]:
-        return [steps(net, WARM), net.infer(WARM), steps(net, WARM), net.infer(WARM)]
-
-    def made() -> Kind:
-        return Kind(fast, 9, lambda: [*Affine(7, init=Uniform(-0.5, 0.5), activation=Tanh()), Dropout(0.5)])
-
-    wanted, net = played(lambda: run(made())), made()
-    assert run(net) == wanted
-    assert net.hits() == 0 and net.inferences() == WARM + 2

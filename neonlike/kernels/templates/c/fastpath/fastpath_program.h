@@ -52,20 +52,13 @@ static int serial; /* whether this is a forked process, in which no thread may b
 
 static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
 
-/* The exception for a program that stopped at a kernel. */
+/* The exception for a program that stopped at a kernel, by refuse() of program.py. */
 static void refuse(const Program *program, const int status)
 {
-    if (status != OUT_OF_RANGE) {
-        PyErr_SetObject(PyExc_MemoryError, program->refused);
-        return;
-    }
-    PyObject *errors = PyImport_ImportModule("neonlike.errors");
-    PyObject *kind = errors ? PyObject_GetAttrString(errors, "IndexRangeError") : NULL;
-    if (kind)
-        PyErr_SetString(kind, "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take "
-                              "-size to size - 1");
-    Py_XDECREF(kind);
-    Py_XDECREF(errors);
+    PyObject *module = PyImport_ImportModule("neonlike.kernels.run.program");
+    PyObject *answer = module ? PyObject_CallMethod(module, "refuse", "Oi", program->refused, status) : NULL;
+    Py_XDECREF(answer);
+    Py_XDECREF(module);
 }
 
 /* Working memory of at least so many bytes: (array, address, bytes), see held_workspace() of workspace.py. */
