@@ -142,8 +142,8 @@ TESTS = {
         "cuda_rnn": "backends/gpu/primitives: rnn kernels/cuda: step",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",
-        "repeating": "kernels/run: program autograd: passes pass_keys kernels/c: fastpath_checked fastpath_stages "
-        "fastpath_products fastpath_calls backends: call_cache",
+        "repeating": "kernels/run: program prepared autograd: passes pass_keys pass_random kernels/c: fastpath "
+        "fastpath_checked fastpath_stages fastpath_products fastpath_calls backends: call_cache",
         "replays": "backends/replays: replays_watched replays_played replays replays_steps replays_layers "
         "replays_stale replays_masks backends: call_cache kernels/c: fastpath_calls",
         "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",

@@ -20,6 +20,8 @@ class Laid:
         The first operands of the joined program.
     runs : sequence of Made
         Of assignments.
+    calls : tuple of int
+        Calls of ``rand`` that the joined program is given others for.
 
     Attributes
     ----------
@@ -30,15 +32,15 @@ class Laid:
         Whether each operand of a run is one of these tensors, or lies within a single one.
     """
 
-    def __init__(self, given: Sequence[Any], runs: Sequence[Made]) -> None:
-        self.given, self.runs = tuple(given), runs
+    def __init__(self, given: Sequence[Any], runs: Sequence[Made], calls: tuple[int, ...] = ()) -> None:
+        self.given, self.runs, self.calls = tuple(given), runs, calls
         self.places = {id(tensor): place for place, tensor in enumerate(self.given)}
         self.staying: list[Any] = []
         self._made: dict[int, tuple[Any, int]] = {}  # by id: what a run wrote first, and which run
         self._last: dict[int, int] = {}  # by id: the last run that uses it
         self._rooms: dict[int, Room] = {}
         self._within: dict[int, tuple[int, int]] = {}  # by id, of others: in which tensor they lie, and where
-        self.is_known = is_repeatable(runs) and self._look()
+        self.is_known = is_repeatable(runs, calls) and self._look()
 
     def makes(self, tensor: Any) -> bool:
         """Whether ``tensor`` was made by the runs."""
@@ -64,7 +66,7 @@ class Laid:
             arena.give_back(room for key, room in self._rooms.items() if self._last[key] == number)
         memory = -(-arena.nbytes // PAGE) * PAGE
         operands = len(self.given) + len(self.staying)
-        return join(self.runs, None, self._word, operands, memory)
+        return join(self.runs, None, self._word, operands, memory, calls=self.calls)
 
     def _look(self) -> bool:
         """Find where each operand lies; whether all were found."""

@@ -1,12 +1,13 @@
 """Backward passes and computations of values are recorded as programs, which run again for tapes of the same key.
 
 Which assignments a value and its gradients take follows from the tape: its ops, the layout of the tensors below it, the
-values of numbers, the gradient rules of its ops, and which values of it are kept, because they were asked for before.
-The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is traced, and the
-programs of its assignments are joined (:mod:`.laid`): into one whose operands are leaves of the tape (its tensors, kept
-values) and the results, everything else in working memory. From the third on it is run as it is. Tapes with what the
-extension does not know (most primitives, random numbers, rules of your own) are played by
-:mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
+values of numbers, the gradient rules of its ops, the seed of random numbers, and which values of it are kept, because
+they were asked for before. The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass
+for a key is traced, and the programs of its assignments are joined (:mod:`.laid`): into one whose operands are leaves
+of the tape (its tensors, kept values) and the results, everything else in working memory. From the third on it is run
+as it is, with the number of each call of ``be.rand()`` in the tape. Tapes with what the extension does not know (most
+primitives, rules of your own) are played by :mod:`neonlike.optree.backward`; so are those with many bytes of kept
+values, which playing lets go one by one.
 
 A number that changes each step makes a new key each time. That is never repeated, and more than ``MOST_PASSES`` keys
 are all forgotten at once, those that were of use included. Such a number belongs in a tensor.
@@ -42,12 +43,13 @@ MOST_KEPT = 1 << 24
 """Bytes of kept values of a tape that is repeated: they are held until the pass is over."""
 
 class Tape(NamedTuple):
-    """A tape's key, leaves, the ids of nodes that something is kept of, and nodes in the order of the key."""
+    """A tape: key, leaves, ids of nodes that something is kept of, nodes in the order of the key, calls of ``rand``."""
 
     key: tuple[Any, ...]
     leaves: tuple[Any, ...]
     met: list[int]
     nodes: tuple[OpTreeNode, ...]
+    calls: tuple[int, ...]
 
 
 class Result(NamedTuple):
@@ -103,11 +105,11 @@ class Pass(NamedTuple):
     gradients: tuple[tuple[int, int], ...]
     kept: tuple[Keeping, ...]
 
-    def run(self, be: Backend, leaves: tuple[Any, ...]) -> Result | None:
-        """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
+    def run(self, be: Backend, leaves: tuple[Any, ...], calls: tuple[int, ...]) -> Result | None:
+        """The pass on a tape's leaves and calls; None if a kernel got no memory, or threads must not be started."""
         allocate = be._allocate
         tensors = (*leaves, self.one, *[allocate(shape, dtype, None, True) for shape, dtype in self.made])
-        if not self.program.run_on(tensors):
+        if not self.program.run_on(tensors, calls):
             return None
         value = None if self.value is None else tensors[self.value]
         gradients = {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients}
@@ -120,16 +122,13 @@ class Recording:
     Parameters
     ----------
     be : Backend
-    key : object
-        Of the tape.
-    leaves : tuple of Tensor
-        Of the tape.
+    tape : Tape
     one : Tensor
         The gradient that the pass begins with.
     """
 
-    def __init__(self, be: Backend, key: Any, leaves: tuple[Any, ...], one: Any) -> None:
-        self.be, self.key, self.leaves, self.one = be, key, leaves, one
+    def __init__(self, be: Backend, tape: Tape, one: Any) -> None:
+        self.be, self.key, self.leaves, self.calls, self.one = be, tape.key, tape.leaves, tape.calls, one
         self._tracing = tracing(be)
 
     def __enter__(self) -> Recording:
@@ -162,7 +161,7 @@ class Recording:
 
     def _pass(self, value: Any, gradients: dict[int, Any], nodes: tuple[OpTreeNode, ...]) -> Pass | None:
         """The traced pass; None if it cannot be run again."""
-        laid = Laid((*self.leaves, self.one), self.trace.runs)
+        laid = Laid((*self.leaves, self.one), self.trace.runs, self.calls)
         if not self.trace.is_whole or not laid.is_known:
             return None
         results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
@@ -187,13 +186,13 @@ def _tape_of(be: Backend, root: OpTreeNode, how: str) -> Tape | None:
     found = None if table is None else table.tape(be, root, kept)
     if found is None:
         return None
-    written, leaves, met, nodes = found
+    written, leaves, met, nodes, calls = found
     wanted = []
     for leaf in leaves:
         if leaf.base is not None and leaf._original_base.is_parameter:
             return None
         wanted.append(leaf.is_parameter)
-    return Tape((written, how, *wanted), leaves, met, nodes)
+    return Tape((written, how, *wanted), leaves, met, nodes, calls)
 
 
 def _known(be: Backend, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording | None:
@@ -210,7 +209,7 @@ def _known(be: Backend, tape: Tape, shape: Shape, dtype: DType) -> Pass | Record
             passes.clear()
         passes[tape.key] = 0
         return None
-    return Recording(be, tape.key, tape.leaves, be.ones(shape, dtype=dtype)) if known < TRIES else None
+    return Recording(be, tape, be.ones(shape, dtype=dtype)) if known < TRIES else None
 
 
 def repeat(be: Backend, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
@@ -233,7 +232,7 @@ def repeat(be: Backend, root: OpTreeNode, is_known: bool) -> Result | Recording 
     known = _known(be, tape, root.shape, root.dtype)
     if known.__class__ is not Pass:
         return known  # type: ignore[return-value]
-    result = known.run(be, tape.leaves)
+    result = known.run(be, tape.leaves, tape.calls)
     if result is not None:
         for node in tape.met:
             kept.pop(node, None)
@@ -252,7 +251,7 @@ def value_of(be: Backend, root: OpTreeNode, differentiable: bool) -> Any:
     """
     tape = None if id(root) in kept else _tape_of(be, root, "kept value" if differentiable else "value")
     known = None if tape is None else _known(be, tape, (1, 1), root.dtype)
-    if known.__class__ is Pass and (result := known.run(be, tape.leaves)) is not None:  # type: ignore[union-attr]
+    if known.__class__ is Pass and (result := known.run(be, tape.leaves, tape.calls)) is not None:  # type: ignore[union-attr]
         for one, results in zip(known.kept, result.kept):  # type: ignore[union-attr]
             keep_results(tape.nodes[one.node], results, one.why, one.leads)  # type: ignore[union-attr]
         return result.value

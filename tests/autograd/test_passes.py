@@ -157,7 +157,7 @@ def test_no_memory_for_a_kernel(fast: Backend, monkeypatch: pytest.MonkeyPatch) 
     (known,) = (one for one in fast.executor.replay.passes.values() if isinstance(one, passes.Pass))
 
     class Refusing:
-        def run_on(self, tensors: tuple[Any, ...]) -> bool:
+        def run_on(self, tensors: tuple[Any, ...], calls: tuple[int, ...]) -> bool:
             return False
 
     (key,) = (key for key, one in fast.executor.replay.passes.items() if one is known)
@@ -179,13 +179,14 @@ def test_what_a_tape_is_not(fast: Backend) -> None:
     whole = tape.Kept(weakref.ref(node), out, (), "", True)
     for entry in (tuple(whole)[:4], whole._replace(parts=(a + b,)), whole._replace(tensor=a + b)):
         assert table.tape(fast, node, {id(node): entry}) is None
-    key, leaves, met, nodes = table.tape(fast, node, {1: None})
+    key, leaves, met, nodes, calls = table.tape(fast, node, {1: None})
     assert isinstance(key, bytes) and leaves == (a, b) and met == [] and nodes == (node,)
-    other, leaves, met, nodes = table.tape(fast, node, {id(node): whole})
+    assert calls == ()
+    other, leaves, met, nodes, _ = table.tape(fast, node, {id(node): whole})
     assert other != key and leaves == (a, b, out) and met == [id(node)] and nodes == (node,)
-    further, leaves, met, _ = table.tape(fast, node, {id(node): whole._replace(parts=(c,))})
+    further, leaves, met, _, _ = table.tape(fast, node, {id(node): whole._replace(parts=(c,))})
     assert further not in (key, other) and leaves == (a, b, out, c) and met == [id(node)]
-    alone, leaves, _, _ = table.tape(fast, node, {id(node): whole._replace(tensor=a + b, parts=(c,))})
+    alone, leaves, _, _, _ = table.tape(fast, node, {id(node): whole._replace(tensor=a + b, parts=(c,))})
     assert alone not in (key, other, further) and leaves == (a, b, c)
 
 

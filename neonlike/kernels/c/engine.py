@@ -115,7 +115,7 @@ class CEngine(CompilesAhead, NumpyEngine):
         Prepared assignments ask for it also where the extension is not used (``NEONLIKE_FASTPATH=0``).
         """
         if any(fastpath.keyed(node.spec) is None for node in graph.nodes):
-            return None  # as of random numbers, which are others each time
+            return None
         run, found = Placing(graph), list[Fragment]()
         for stage, spent in zip(self.stages(plan, graph), plan.spent, strict=True):
             steps = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
@@ -137,7 +137,7 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     def _bound(self, plan: Plan, graph: Graph) -> Program | None:
         """The program of ``plan`` on the tensors of ``graph`` alone, in memory of its own; None where not all is C."""
-        program = self.program(plan, graph)
+        program = None if graph.draws else self.program(plan, graph)
         if program is None:
             return None
         tensors = (*graph.leaves, *graph.assigned)

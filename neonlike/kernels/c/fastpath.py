@@ -210,9 +210,11 @@ _MOVES = {
     "transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",), "classes": ("axis",), "concat": ("axis",),
     "view": ("layout", "picks"), "unview": ("layout", "shape"),
     "take": ("axis",), "untake": ("axis", "shape"), "take_along": ("axis",), "untake_along": ("axis", "shape"),
+    "rand": ("seed", "call"),
     "cumsum": ("axis", "reverse"), "cumprod": ("axis", "reverse"), "argsort": ("axis", "descending", "shape"),
 }  # fmt: skip
-"""Ops that show a tensor otherwise, or move elements: with what of their attributes the extension tells them apart."""
+"""Ops that show a tensor otherwise, move elements or draw them: with what of their attributes the extension tells them
+apart. Those of ``rand`` are numbers, which each run is given."""
 
 
 def keyed(spec: OpSpec) -> tuple[str, ...] | None:

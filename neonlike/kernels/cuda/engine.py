@@ -84,7 +84,7 @@ class CudaEngine(CompilesAhead):
     def program(self, plan: Plan, graph: Graph) -> Program | None:
         """See ``Engine.program``: of plans of one stage, which has queued its kernels and writes whole targets."""
         stages: list[ExecutableStage] = plan.executable[self.name]
-        one = stages[0] if len(stages) == 1 and not graph.windows else None
+        one = stages[0] if len(stages) == 1 and not graph.windows and not graph.draws else None
         return one.program(graph) if isinstance(one, CudaStage) else None
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:

@@ -69,6 +69,8 @@ class Graph:
         :func:`_in_windows`).
     windows : list of int
         For each target the number of its assigned tensor; empty without windows.
+    draws : list of int
+        Slots in ``numbers`` of the calls of ``rand`` nodes, which are others in each run.
     sized : bool
         True if the shape of some node does not follow from its operands.
     fresh : bool
@@ -79,7 +81,7 @@ class Graph:
     """
 
     __slots__ = (
-        "args", "assigned", "fresh", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "text",
+        "args", "assigned", "draws", "fresh", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "text",
         "windows",
     )  # fmt: skip
 
@@ -91,6 +93,7 @@ class Graph:
         self.roots: list[int] = []
         self.targets = self.assigned = targets
         self.windows: list[int] = []
+        self.draws: list[int] = []
         self.sized = self.fresh = False
         self.key: Key = ()
         self.text = ""
@@ -286,6 +289,7 @@ def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
     assert node.attrs is not None
     slot = len(graph.numbers)
     graph.numbers += (node.attrs["seed"], node.attrs["call"])
+    graph.draws.append(slot + 1)
     return NUMBER_INT + slot, NUMBER_INT + slot + 1
 
 

@@ -141,6 +141,8 @@ class Made(NamedTuple):
     numbers : tuple
     read, written : tuple of Tensor
         The operands of an assignment; of other programs they are not known.
+    draws : tuple of int
+        Which of the numbers are calls of ``rand``, and so others each time.
     """
 
     program: Program
@@ -148,6 +150,7 @@ class Made(NamedTuple):
     numbers: tuple[Any, ...] = ()
     read: tuple[Any, ...] = ()
     written: tuple[Any, ...] = ()
+    draws: tuple[int, ...] = ()
 
 
 Place = Callable[[Made, int, int], Word]
@@ -177,6 +180,7 @@ def join(
     memory: int = 0,
     working: int | None = None,
     refused: str = "",
+    calls: Sequence[int] = (),
 ) -> Program:
     """One program that does what ``runs`` did in their order.
 
@@ -196,24 +200,29 @@ def join(
         The address of working memory of the joined program's own, of which ``keep`` has the owner.
     refused : str
         Message for a run without memory; empty: the usual one.
+    calls : sequence of int, optional
+        Calls of ``rand`` that the runs make, in the order in which the joined program takes the numbers of others. All
+        other numbers stay as they were.
     """
     steps = tuple(
-        Step(step.entry, tuple(_placed(word, run, place, memory, working) for word in step.words))
+        Step(step.entry, tuple(_placed(word, run, place, memory, working, calls) for word in step.words))
         for run in runs
         for step in run.program.steps
     )
     programs = [run.program for run in runs]
     needed = 0 if working is not None else memory + max((program.memory for program in programs), default=0)
     return Program(
-        steps, operands, 0, needed, False,
+        steps, operands, len(calls), needed, False,
         any(program.release for program in programs), all(program.forks for program in programs),
         refused or NO_MEMORY, (keep, [program.keep for program in programs]),
     )  # fmt: skip
 
 
-def _placed(word: Word, run: Made, place: Place, memory: int, working: int | None) -> Word:
+def _placed(word: Word, run: Made, place: Place, memory: int, working: int | None, calls: Sequence[int]) -> Word:
     """An argument of a joined program."""
     source, which, *before = word
+    if source is Source.WHOLE and which in run.draws:
+        return source, calls.index(run.numbers[which])
     if source is Source.OPERAND:
         return place(run, which, sum(before))
     if source is Source.WHOLE or source is Source.REAL:
@@ -252,9 +261,10 @@ def words_of(given: bytes) -> list[Word]:
     return [(Source.PLAIN, word) for (word,) in struct.iter_unpack("=q", given)]
 
 
-def is_repeatable(runs: Iterable[Made]) -> bool:
-    """Whether ``runs`` can be joined."""
-    return all(run.program.is_whole for run in runs)
+def is_repeatable(runs: Iterable[Made], calls: Sequence[int] = ()) -> bool:
+    """Whether ``runs`` can be joined: all that they draw are these calls of ``rand``, each of which was made once."""
+    drawn = {run.numbers[which] for run in runs for which in run.draws}
+    return all(run.program.is_whole for run in runs) and drawn <= set(calls) and len(set(calls)) == len(calls)
 
 
 _raised: dict[int, BaseException] = {}

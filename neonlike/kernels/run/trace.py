@@ -1,8 +1,8 @@
 """A trace writes down the programs that one thread runs while Python does something, so that they can be run again.
 
 While a trace is being written, the extension may be paused: then Python makes all assignments and all calls of compound
-primitives, and the trace misses none. Work that is no program on the memory of tensors (NumPy's, converted copies,
-``be.rand()``) leaves the trace incomplete, and nothing is repeated then; :func:`call_again` is for what may be called.
+primitives, and the trace misses none. Work that is no program on the memory of tensors (NumPy's, converted copies)
+leaves the trace incomplete, and nothing is repeated then; :func:`call_again` is for what may be called each time.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Trace:
         read, written = tuple(graph.leaves), tuple(graph.assigned)
         self.held += read + written
         addresses = tuple([tensor.address for tensor in (*read, *written)])
-        self.runs.append(Made(program, addresses, tuple(graph.numbers), read, written))
+        self.runs.append(Made(program, addresses, tuple(graph.numbers), read, written, tuple(graph.draws)))
 
     def end(self, was_alone: bool) -> None:
         """The work is over; ``was_alone``: the extension ran nothing meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
+from neonlike.backends.expressions.random import make_state
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.planning.graph import linearize
@@ -188,7 +190,6 @@ def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
 @pytest.mark.parametrize(
     "unusual",
     [
-        lambda be, a, b: a * be.rand(), lambda be, a, b: be.take(a, [0, 2], 0) * be.rand() + a[:2],
         lambda be, a, b: a + F.exp(F.add(1, 2)), lambda be, a, b: sum([a * k for k in range(600)], b),
     ],
 )  # fmt: skip
@@ -199,6 +200,36 @@ def test_what_is_unusual_is_left_to_python(fast: Backend, unusual: Callable[...,
         assert fast.executor.replay.table.run(fast, out, unusual(fast, a, b)) is Replayed.LEFT
         out[:] = unusual(fast, a, b)
     assert fast.executor.replay.table.hits == 0
+
+
+RANDOM: dict[str, Callable[..., Any]] = {
+    "alone": lambda be, a, k: be.rand(),
+    "a column": lambda be, a, k: a * (a[:, :1] * be.rand()) + k * be.rand(),
+    "normal": lambda be, a, k: a + be.randn() * k,
+    "gathered": lambda be, a, k: be.take(a, [0, 2, 1, 0], 0) * be.dropout(0.5) + a,
+    "shared": lambda be, a, k: (noise := be.rand()) * a + noise / 2,
+    "summed": lambda be, a, k: be.sum(a * be.uniform(-k, k), axis=1),
+}
+
+
+@pytest.mark.parametrize("seed", [3, (1 << 64) - 5])
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_those_that_python_draws(fast: Backend, name: str, seed: int) -> None:
+    (a, out, *_), kept = tensors(fast, 4, 6), fast.rand()
+    out = fast.empty((4, 1)) if name == "summed" else out
+    for is_last in (False, True):
+        fast.rng_set_state(make_state(fast.rng.get_state(), (seed, 0)))
+        found = []
+        for k in range(1, 9):
+            with fast.executor.replay.paused() if is_last else nullcontext():
+                out[:] = RANDOM[name](fast, a, k)
+                found.append(out.get().tobytes())
+                out[:] = kept * 2
+                found.append(out.get().tobytes())
+        if not is_last:
+            assert len(set(found[::2])) == 8 and len(set(found[1::2])) == 1 and fast.executor.replay.table.hits > 8
+            wanted = found
+    assert found == wanted
 
 
 def test_chains_of_any_length_are_right(fast: Backend) -> None:

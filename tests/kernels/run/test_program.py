@@ -132,11 +132,20 @@ def test_it_takes_as_many_operands_as_it_has(fast: Backend, extension: Any) -> N
     for wrong in ((), (1,), (1, 2, 3), ("a", 1)):
         with pytest.raises(TypeError):
             program(*wrong)
-    for wrong in ((a,), [a, b], None):
+    for wrong in (((a,), ()), ([a, b], ()), (None, ()), ((a, b), (1,)), ((a, b), None), ((a, b),)):
         with pytest.raises(TypeError):
-            program.run_on(wrong)
-    assert not program.run_on((a, None)) and SEEN == []
-    assert program.run_on((a, b)) and SEEN == [(a.ptr, b.ptr, 0)] and program.hits == 1 and program.kernels == 1
+            program.run_on(*wrong)
+    assert not program.run_on((a, None), ()) and SEEN == []
+    assert program.run_on((a, b), ()) and SEEN == [(a.ptr, b.ptr, 0)] and program.hits == 1 and program.kernels == 1
+
+
+def test_it_takes_as_many_integers_as_it_has(fast: Backend, extension: Any) -> None:
+    program = extension.Program(*of(((2, 1), (1, 0), (2, 0)), operands=1, numbers=2))
+    a = fast.ones((2, 3))
+    for wrong, error in (((), TypeError), ((1,), TypeError), ((1, "2"), TypeError), ((1, 1 << 70), OverflowError)):
+        with pytest.raises(error):
+            program.run_on((a,), wrong)
+    assert SEEN == [] and program.run_on((a,), (7, -9)) and SEEN == [(-9, a.ptr, 7)]
 
 
 def test_rooms_are_used_again_once_they_are_given_back() -> None:

@@ -222,6 +222,7 @@ static int intern_names(void)
         {&name_rule, "rule"},      {&name_key, "key"},
         {&name_picks, "picks"},    {&name_constant, "constant"},
         {&name_bits, "bits"},      {&name_item, "item"},
+        {&name_seed, "seed"},      {&name_call, "call"},
         {&name_base, "base"},      {&name_name, "name"},       {&name_persist, "persist_values"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)

@@ -138,13 +138,28 @@ static PyObject *table_learn(PyObject *object, PyObject *given)
 
 /* Tapes ----------------------------------------------------------------------------------------------------------- */
 
-/* (key, leaves, ids of nodes that something is kept of, nodes) of what the walk has found. */
+/* The calls of the nodes of a tape that draw random numbers, as a tuple. */
+static PyObject *walked_calls(void)
+{
+    PyObject *calls = PyTuple_New(walk.calls);
+    for (int k = 0; k < walk.calls && calls; k++) {
+        PyObject *call = PyLong_FromLongLong(walk.call[k]);
+        if (call)
+            PyTuple_SET_ITEM(calls, k, call);
+        else
+            Py_CLEAR(calls);
+    }
+    return calls;
+}
+
+/* (key, leaves, ids of nodes that something is kept of, nodes, calls) of what the walk has found. */
 static PyObject *walked_tape(void)
 {
-    PyObject *leaves = PyTuple_New(walk.leaves), *nodes = PyTuple_New(walk.nodes);
-    if (!leaves || !nodes) {
+    PyObject *leaves = PyTuple_New(walk.leaves), *nodes = PyTuple_New(walk.nodes), *calls = walked_calls();
+    if (!leaves || !nodes || !calls) {
         Py_XDECREF(leaves);
         Py_XDECREF(nodes);
+        Py_XDECREF(calls);
         return NULL;
     }
     for (int k = 0; k < walk.leaves; k++)
@@ -152,7 +167,7 @@ static PyObject *walked_tape(void)
     const Py_ssize_t bytes = (Py_ssize_t)sizeof *walk.word * walk.words;
     for (int k = 0; k < walk.nodes; k++)
         PyTuple_SET_ITEM(nodes, k, own(walk.node[k]));
-    return Py_BuildValue("y#NON", (const char *)walk.word, bytes, leaves, walk.met, nodes);
+    return Py_BuildValue("y#NONN", (const char *)walk.word, bytes, leaves, walk.met, nodes, calls);
 }
 
 /* The key of a tape is that of an assignment and all else that gradients depend on: values of numbers, gradient rules, and

@@ -331,15 +331,37 @@ static PyObject *program_call(PyObject *object, PyObject *const *given, size_t f
     Py_RETURN_NONE;
 }
 
-/* run_on(tensors): on the memory of these; False if there is none for a kernel, or no thread may be started. */
-static PyObject *program_run_on(PyObject *object, PyObject *tensors)
+/* The items of a tuple of integers as numbers, to be freed; NULL with an exception if it has others. */
+static Number *integers_of(PyObject *given)
+{
+    const Py_ssize_t count = PyTuple_GET_SIZE(given);
+    Number *numbers = PyMem_Malloc(sizeof *numbers * (size_t)(count + 1));
+    if (!numbers)
+        PyErr_NoMemory();
+    for (Py_ssize_t k = 0; k < count && !PyErr_Occurred(); k++)
+        numbers[k] = (Number){0, PyLong_AsLongLong(PyTuple_GET_ITEM(given, k)), 0};
+    if (PyErr_Occurred()) {
+        PyMem_Free(numbers);
+        return NULL;
+    }
+    return numbers;
+}
+
+/* run_on(tensors, integers): on the memory of these; False if there is none for a kernel, or no thread may be started. */
+static PyObject *program_run_on(PyObject *object, PyObject *given)
 {
     Program *self = (Program *)object;
+    PyObject *tensors, *integers;
     Run run;
     int status, done = 0;
-    if (!PyTuple_CheckExact(tensors) || PyTuple_GET_SIZE(tensors) != self->operands || self->numbers)
-        return PyErr_Format(PyExc_TypeError, "run_on: a tuple of %d tensors", self->operands);
-    char **operands = PyMem_Malloc(sizeof *operands * (size_t)(self->operands + 1));
+    if (!PyArg_ParseTuple(given, "O!O!", &PyTuple_Type, &tensors, &PyTuple_Type, &integers))
+        return NULL;
+    if (PyTuple_GET_SIZE(tensors) != self->operands || PyTuple_GET_SIZE(integers) != self->numbers)
+        return PyErr_Format(PyExc_TypeError, "run_on: tuples of %d tensors and %d integers", self->operands, self->numbers);
+    Number *numbers = integers_of(integers);
+    char **operands = numbers ? PyMem_Malloc(sizeof *operands * (size_t)(self->operands + 1)) : NULL;
+    if (!numbers)
+        return NULL;
     int failed = !operands || (serial && !self->forks);
     for (int k = 0; k < self->operands && !failed; k++) {
         Place *place = place_of(PyTuple_GET_ITEM(tensors, k));
@@ -349,9 +371,10 @@ static PyObject *program_run_on(PyObject *object, PyObject *tensors)
         Py_XDECREF(place); /* the tensor has it */
     }
     PyErr_Clear();
-    if (!failed && !begin_run(&run, self, operands, NULL))
+    if (!failed && !begin_run(&run, self, operands, numbers))
         done = finish_run(&run, &status) == self->steps;
     PyMem_Free(operands);
+    PyMem_Free(numbers);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
@@ -382,7 +405,7 @@ static void program_dealloc(PyObject *object)
 }
 
 static PyMethodDef program_methods[] = {
-    {"run_on", program_run_on, METH_O, "run_on(tensors): run it on the memory of these; whether it was done."},
+    {"run_on", program_run_on, METH_VARARGS, "run_on(tensors, integers): run it on the memory of these; whether it was done."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -155,6 +155,29 @@ static int begin_node(Visit *visit, PyObject *node)
     return 0;
 }
 
+/* The seed and the call of a node that draws random numbers: two numbers of an assignment. In the key of a tape is the seed
+ * alone; its program is given the calls. */
+static int put_draw(PyObject *attrs)
+{
+    PyObject *seed = PyDict_CheckExact(attrs) ? PyDict_GetItemWithError(attrs, name_seed) : NULL;
+    PyObject *call = seed ? PyDict_GetItemWithError(attrs, name_call) : NULL;
+    if (!call || !PyLong_CheckExact(seed) || !PyLong_CheckExact(call))
+        return -1;
+    const int64_t given[2] = {(int64_t)PyLong_AsUnsignedLongLongMask(seed), (int64_t)PyLong_AsUnsignedLongLongMask(call)};
+    if (walk.kept) {
+        if (walk.calls == MAX_NUMBERS)
+            return -1;
+        walk.call[walk.calls++] = given[1];
+        return put_hashed(given[0]);
+    }
+    for (int k = 0; k < 2; k++) {
+        int32_t reference;
+        if (add_number((Number){(double)given[k], given[k], 0}, &reference) || put_hashed(reference))
+            return -1;
+    }
+    return 0;
+}
+
 /* List a node, whose operands were walked. */
 static int list_node(Visit *visit)
 {
@@ -169,6 +192,8 @@ static int list_node(Visit *visit)
     visit->listed_as = walk.nodes++;
     visit->listed = 1;
     remember(visit->node, visit->listed_as);
+    if (visit->known->draws)
+        return put_draw(attrs);
     return attrs != Py_None && put_attributes(visit->node, attrs, visit->known->keyed) ? -1 : 0;
 }
 
@@ -285,7 +310,7 @@ static void begin_walk(void)
 {
     walk.busy = 1;
     walk.kept = NULL;
-    walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.targets = walk.words = 0;
+    walk.entered = walk.nodes = walk.leaves = walk.numbers = walk.calls = walk.targets = walk.words = 0;
     walk.hash = 0;
     if (++walk.generation == 0) {
         memset(walk.memo, 0, sizeof walk.memo);

@@ -17,7 +17,7 @@ enum {
 static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
 static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_key, *name_picks;
+static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_key, *name_picks, *name_seed, *name_call;
 
 #define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
 
@@ -25,6 +25,7 @@ static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_k
 
 typedef struct {
     PyObject *spec, *keyed; /* never released, because keys hold the address of the spec */
+    int draws; /* whether its attributes are the seed and the call of random numbers */
 } Spec;
 
 static Spec specs[SPECS];
@@ -45,7 +46,8 @@ static const Spec *spec_of(PyObject *spec)
         return NULL;
     }
     Py_INCREF(spec);
-    specs[slot] = (Spec){spec, keyed};
+    const int draws = keyed != Py_None && PyTuple_GET_SIZE(keyed) && !PyUnicode_Compare(PyTuple_GET_ITEM(keyed, 0), name_seed);
+    specs[slot] = (Spec){spec, keyed, draws};
     specs_used++;
     return keyed == Py_None ? NULL : &specs[slot];
 }
@@ -88,6 +90,8 @@ static struct {
     Place *leaf[MAX_LEAVES], *target[MAX_TARGETS];
     int32_t root[MAX_TARGETS]; /* references of the targets' values */
     Number number[MAX_NUMBERS];
+    int calls;
+    int64_t call[MAX_NUMBERS]; /* of a tape: the calls of its nodes that draw random numbers */
     struct {
         PyObject *thing;
         uint32_t generation;
