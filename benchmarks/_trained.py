@@ -66,16 +66,20 @@ def _zeros(columns: int) -> Array:
 
 @dataclass(frozen=True)
 class Mlp:
-    """Fully connected layers of these sizes with biases, rectified but for the last; images are rows."""
+    """Fully connected layers of these sizes with biases, rectified but for the last; images are rows.
+
+    ``keep``: the probability to keep a hidden value in steps that are timed, by dropout; None: there is none.
+    """
 
     sizes: tuple[int, ...]
+    keep: float | None = None
     learns: ClassVar[bool] = True
     operations: ClassVar[int] = 0
 
     @property
     def text(self) -> str:
         """``784-1024-1024-10``."""
-        return "-".join(map(str, self.sizes))
+        return "-".join(map(str, self.sizes)) + (f", dropout of {1 - self.keep:.0%}" if self.keep else "")
 
     def weights(self) -> Data:
         """``W1``, ``b1`` and so on."""
@@ -91,7 +95,8 @@ class Mlp:
         """Mean cross-entropy."""
         h = o.linear(x["images"], w["W1"], w["b1"])
         for i in range(2, len(self.sizes)):
-            h = o.linear(o.relu(h), w[f"W{i}"], w[f"b{i}"])
+            h = o.relu(h)
+            h = o.linear(o.dropout(h, self.keep) if self.keep and o.drops else h, w[f"W{i}"], w[f"b{i}"])
         return o.cross_entropy(h, x["labels"])
 
 
@@ -185,6 +190,7 @@ BATCHES = (1, 64, 128, 256)
 TRAINED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "mlp": (Mlp((784, 1024, 1024, 10)), BATCHES),
     "small mlp": (Mlp((64, 128, 10)), BATCHES),
+    "dropout": (Mlp((64, 64, 64, 64, 10), keep=0.75), BATCHES),
     "encoder 64": (Encoder(64), (1, 8, 64)),
     "encoder 128": (Encoder(128), (1, 8, 64)),
     "chain": (Chain(60), (1,)),

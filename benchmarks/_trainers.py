@@ -19,6 +19,7 @@ class Trainer:
 
     ======================================  ==========================================================================
     ``linear(x, w, b)``                     x w + b
+    ``dropout(x, keep)``                    x / keep with probability ``keep``, else 0
     ``layer_norm(x, gamma, beta)``          of rows
     ``cross_entropy(logits, labels)``       mean over rows
     ``add_to_samples(tokens, positions)``   tokens (N * length, d), and what is added to each sample, (length, d)
@@ -35,7 +36,11 @@ class Trainer:
     ----------
     first, x : dict of arrays
         Weights and inputs, of which a library makes its own.
+    drops : bool
+        Whether steps have dropout: those after results were compared, since each library draws other masks.
     """
+
+    drops = False
 
     def __init__(self, net: Trained, N: int) -> None:
         self.net, self.first, self.x = net, net.weights(), net.inputs(N)
@@ -50,7 +55,9 @@ class Trainer:
 
     def result(self, steps: int) -> list[Array]:
         """Make ``steps``; their losses, and some elements of what all steps so far have changed in each array."""
+        self.drops = False
         losses = np.array([self.step() for _ in range(steps)])
+        self.drops = True
         now, learns = self.changed(), self.net.learns
         changes = (now[name] - first if learns else now[name] for name, first in self.first.items())
         return [losses, *(np.array(some(change)) for change in changes)]
@@ -68,7 +75,7 @@ class Ours(Trainer):
         self.velocities = {name: be.zeros(array.shape) for name, array in self.first.items()}
         dtypes = {"labels": np.int64}
         self.given = {name: ag.const(be.array(array, dtype=dtypes.get(name))) for name, array in self.x.items()}
-        self.relu, self.gelu, self.tanh, self.sum = ag.relu, ag.gelu, ag.tanh, ag.sum
+        self.relu, self.gelu, self.tanh, self.sum, self.dropout = ag.relu, ag.gelu, ag.tanh, ag.sum, ag.dropout
 
     @staticmethod
     def linear(x: Any, w: Any, b: Any) -> Any:
@@ -130,6 +137,9 @@ class Torch(Trainer):
     def linear(self, x: Any, w: Any, b: Any) -> Any:
         return self.torch.addmm(b, x, w)
 
+    def dropout(self, x: Any, keep: float) -> Any:
+        return self.functional.dropout(x, 1 - keep)
+
     def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
         return self.functional.layer_norm(x, x.shape[1:], gamma[0], beta[0])
 
@@ -171,12 +181,14 @@ class Jax(Trainer):
         self.given = {name: put(array) for name, array in self.x.items()}
         self.relu, self.tanh, self.sum = jax.nn.relu, self.jnp.tanh, self.jnp.sum
         self.gelu = partial(jax.nn.gelu, approximate=False)
-        self.run = jax.jit(self._learn, donate_argnums=(0, 1)) if net.learns else jax.jit(self._gradients)
+        self.learn = jax.jit(self._learn, donate_argnums=(0, 1), static_argnums=4)
+        self.run, self.steps = jax.jit(self._gradients), 0
 
     def _gradients(self, w: Any, x: Any) -> Any:
         return self.jax.value_and_grad(lambda w: self.net.loss(self, w, x))(w)
 
-    def _learn(self, w: Any, velocities: Any, x: Any) -> Any:
+    def _learn(self, w: Any, velocities: Any, x: Any, count: Any, drops: bool) -> Any:
+        self.key = self.jax.random.fold_in(self.jax.random.key(0), count) if drops else None
         loss, gradients = self._gradients(w, x)
         moved = self.jax.tree.map(lambda v, g: MOMENTUM * v + g, velocities, gradients)
         return loss, self.jax.tree.map(lambda w, v: w - RATE * v, w, moved), moved
@@ -184,6 +196,10 @@ class Jax(Trainer):
     @staticmethod
     def linear(x: Any, w: Any, b: Any) -> Any:
         return x @ w + b
+
+    def dropout(self, x: Any, keep: float) -> Any:
+        self.key, own = self.jax.random.split(self.key)
+        return self.jnp.where(self.jax.random.bernoulli(own, keep, x.shape), x / keep, 0)
 
     def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
         away = x - x.mean(1, keepdims=True)
@@ -206,7 +222,9 @@ class Jax(Trainer):
     def step(self) -> float:
         """One call of what was compiled."""
         if self.net.learns:
-            loss, self.w, self.velocities = self.run(self.w, self.velocities, self.given)
+            self.steps += 1
+            given = self.w, self.velocities, self.given, np.int32(self.steps)
+            loss, self.w, self.velocities = self.learn(*given, self.drops)
         else:
             loss, self.gradients = self.run(self.w, self.given)
         return float(loss)

@@ -1,4 +1,4 @@
-"""Training steps of variables against PyTorch eager and JAX: perceptrons, transformer encoders, bare operations.
+"""Training steps of variables against PyTorch eager and JAX: perceptrons, dropout, encoders, bare operations.
 
 Each network of ``_trained.py`` is one function of a library's operations (``_trainers.py``), so that all compute the
 same, from the same weights and data. A step is forward, the loss, which is read, backward, and momentum. JAX compiles
@@ -39,7 +39,7 @@ Rounding decides about rectifiers whose argument is close to 0: of the perceptro
 2e-3 from those in float64, PyTorch's and JAX's in float32 as ours.
 """
 
-QUICK_BATCHES = {"mlp": 64, "small mlp": 64, "encoder 64": 8, "chain": 1}
+QUICK_BATCHES = {"mlp": 64, "small mlp": 64, "dropout": 64, "encoder 64": 8, "chain": 1}
 EAGER = "torch"
 """The peer that targets are about: it is defined by running too."""
 

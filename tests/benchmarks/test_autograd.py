@@ -32,6 +32,7 @@ def bench(modules: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     t = modules._trained
     small = {
         "mlp": (t.Mlp((7, 6, 5, 3)), (1, 64)),
+        "dropout": (t.Mlp((7, 6, 5, 3), keep=0.5), (1, 64)),
         "encoder": (t.Encoder(8, heads=2, length=3, blocks=1, features=5, classes=3), (2,)),
         "chain": (t.Chain(6), (1,)),
         "chain of products": (t.Chain(6, products=True), (1,)),
@@ -51,12 +52,23 @@ def test_networks_of_a_quick_run_are_known(modules: Any) -> None:
     assert {name for name, (net, _) in known.items() if not net.learns} == {"chain", "chain of products"}
 
 
-@pytest.mark.parametrize("name", ["mlp", "encoder"])
+@pytest.mark.parametrize("name", ["mlp", "dropout", "encoder"])
 def test_ours_learns_its_minibatch(bench: Any, be: Backend, name: str) -> None:
     made = bench._trainers.Ours(bench._trained.TRAINED[name][0], 2, be)
     losses, *changes = made.result(6)
     assert losses[-1] < losses[0] and len(changes) == len(made.first)
     assert all(np.any(change) for change in changes)
+
+
+def test_steps_drop_values_once_results_were_compared(bench: Any, be: Backend) -> None:
+    plain, dropping = (bench._trainers.Ours(bench._trained.TRAINED[name][0], 4, be) for name in ("mlp", "dropout"))
+    for wanted, found in zip(plain.result(3), dropping.result(3), strict=True):
+        assert np.array_equal(wanted, found)
+    dropped = []
+    for made in (plain, dropping):
+        made.net = SimpleNamespace(loss=made.net.loss, learns=False)
+        dropped.append({made.step() for _ in range(6)})
+    assert len(dropped[0]) == 1 < len(dropped[1])
 
 
 def test_derivatives_of_chains_are_those_of_the_formula(bench: Any, be: Backend) -> None:
@@ -78,7 +90,7 @@ def test_derivatives_of_chains_are_those_of_the_formula(bench: Any, be: Backend)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", [pytest.param(name, marks=pytest.mark.peers(name)) for name in ("torch", "jax")])
-@pytest.mark.parametrize("name", ["mlp", "encoder", "chain", "chain of products"])
+@pytest.mark.parametrize("name", ["mlp", "dropout", "encoder", "chain", "chain of products"])
 def test_all_train_the_same_network(bench: Any, be: Backend, name: str, library: str) -> None:
     net, steps = bench._trained.TRAINED[name][0], bench.autograd.STEPS
     ours, theirs = bench._trainers.Ours(net, 2, be), bench.autograd.PEERS[library](net, 2)
