@@ -71,7 +71,6 @@ MUTANTS = (
     fault("a program of Python is never learned anew", CALLS, "(!entry || is_python(entry->program))", "!entry"),
     fault("random numbers are those of the first run", WALK, "if (visit->known->draws)\n        return put_draw(attrs);", "if (visit->known->draws)\n        return put_attributes(visit->node, attrs, visit->known->keyed);"),
     fault("passes are joined with the numbers that were drawn", JOINED, "if source is Source.WHOLE and which in run.draws:", "if False:"),
-    fault("prepared assignments draw the same again", ENGINE, "program = None if graph.draws else self.program(plan, graph)", "program = self.program(plan, graph)"),
     fault("passes of networks draw the same again", JOINED, " and drawn <= set(calls) and len(set(calls)) == len(calls)", ""),
     fault("calls that were made twice are taken for one", JOINED, " and len(set(calls)) == len(calls)", ""),
     fault("the seed is not part of a pass's key", WALK, "return put_hashed(given[0]);", "return 0;"),

@@ -137,7 +137,7 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     def _bound(self, plan: Plan, graph: Graph) -> Program | None:
         """The program of ``plan`` on the tensors of ``graph`` alone, in memory of its own; None where not all is C."""
-        program = None if graph.draws else self.program(plan, graph)
+        program = self.program(plan, graph)
         if program is None:
             return None
         tensors = (*graph.leaves, *graph.assigned)
