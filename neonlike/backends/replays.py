@@ -21,7 +21,7 @@ from operator import is_
 from typing import Any
 
 from neonlike.backends.watched import same, watches
-from neonlike.kernels.run.program import is_repeatable, join
+from neonlike.kernels.run.program import UnnamedIndex, is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
 FIRST_WAIT, LONGEST_WAIT = 2, 4096
@@ -81,12 +81,15 @@ class Repeated:
     def again(self, roots: Sequence[Any]) -> bool:
         """Run the kernels of a pass if it was recorded and nothing has changed; whether that was done.
 
-        If not, :meth:`played` has to follow.
+        If not, :meth:`played` has to follow, which also says which index it is that no kernel takes.
         """
         guard, known = self.guard, self._roots
         if guard is None or len(roots) != len(known) or not all(map(is_, roots, known)):
             return False
-        done: bool = guard.run()
+        try:
+            done: bool = guard.run()
+        except UnnamedIndex:
+            return False
         return done
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:

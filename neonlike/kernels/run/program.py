@@ -267,6 +267,10 @@ def is_repeatable(runs: Iterable[Made], calls: Sequence[int] = ()) -> bool:
     return all(run.program.is_whole for run in runs) and drawn <= set(calls) and len(set(calls)) == len(calls)
 
 
+class UnnamedIndex(IndexRangeError):
+    """An index is out of range that a kernel has met: which one is found by running in Python what the program does."""
+
+
 _raised: dict[int, BaseException] = {}
 """The exception of a called function that ends the run of a thread, until it is raised."""
 
@@ -282,7 +286,7 @@ def refuse(refused: str, status: int) -> NoReturn:
 
     Raises
     ------
-    IndexRangeError
+    UnnamedIndex
         If an index is out of range.
     MemoryError
         If there was no memory.
@@ -292,7 +296,7 @@ def refuse(refused: str, status: int) -> NoReturn:
     if status == RAISED:
         raise _raised.pop(get_ident())
     if status == OUT_OF_RANGE:
-        raise IndexRangeError(
+        raise UnnamedIndex(
             "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
         )
     raise MemoryError(refused)

@@ -44,6 +44,8 @@ class Reshape(Layer):
     (4, 3)
     """
 
+    repeatable = True
+
     def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
         super().__init__(name)
         sizes = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)

@@ -8,6 +8,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
+from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.parameter import ParameterLayer
 
@@ -67,6 +68,8 @@ class MultiHeadAttention(ParameterLayer):
     >>> layer(be.ones((4, 3, 2))).shape  # features, steps, samples
     (4, 3, 2)
     """
+
+    repeatable = True
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class MultiHeadAttention(ParameterLayer):
         return part
 
 
-class _Workspace:
+class _Workspace(Dependent):
     """Memory of a call for ``samples`` samples, and views of it.
 
     Attributes

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, IndexRangeError, ShapeError
 from neonlike.initializers import Gaussian
+from neonlike.kernels.run.trace import call_again
 from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, require_size, require_tensor
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.logger import logger
@@ -59,6 +60,8 @@ class LookupTable(ParameterLayer):
     >>> table(be.array([[0, 2]])).tolist()  # one step of two samples: padding, and word 2
     [[0.0, 7.0], [0.0, 7.0]]
     """
+
+    repeatable = True
 
     def __init__(
         self,
@@ -167,7 +170,8 @@ class LookupTable(ParameterLayer):
         """
         if self.update:
             self.dW.fill(0)
-            self.be.compound_bprop_lut(self.nin, self.inputs, error, self._error_t, self.dW, self.pad_idx)
+            given = self.nin, self.inputs, error, self._error_t, self.dW, self.pad_idx
+            call_again(lambda: self.be.compound_bprop_lut(*given))  # the host looks at the words
         if self.deltas is not None:
             self.deltas[:] = self.deltas * beta if beta else 0
         return self.deltas
@@ -196,6 +200,8 @@ class Embedding(LookupTable):
     >>> Embedding(3, 2, init=Constant(7.0))(be.array([[0, 2]])).tolist()
     [[7.0, 7.0], [7.0, 7.0]]
     """
+
+    repeatable = True
 
     def __init__(
         self,

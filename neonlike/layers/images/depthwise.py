@@ -38,6 +38,8 @@ class DepthwiseConvolution(Convolution):
     [[[[9.0, 9.0]]], [[[9.0, 9.0]]]]
     """
 
+    repeatable = True
+
     def __init__(
         self,
         fshape: Any,

@@ -19,30 +19,35 @@ from neonlike.layers import (
     LSTM,
     Activation,
     Affine,
+    Bias,
     BiBNRNN,
     BiLSTM,
     BiRNN,
     Conv,
+    DataTransform,
     Deconv,
+    DepthwiseConv,
     Dropout,
     GeneralizedCost,
     GroupNorm,
     LayerNorm,
     MergeBroadcast,
     MergeSum,
+    MultiHeadAttention,
     Pad,
     Pooling,
     Recurrent,
     RecurrentLast,
     RecurrentMean,
     RecurrentSum,
+    Reshape,
     SkipNode,
 )  # fmt: skip
 from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.optree.dtypes import bfloat16
-from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
+from neonlike.transforms import CrossEntropyMulti, Logistic, Normalizer, Rectlin, Softmax, Tanh
 from tests.backends.replays.replayed_nets import CLASSES, FEATURES, WARM, N, Trained, other_weight, played, steps  # noqa: F401
 from tests.support.engines import current_backend
 from tests.support.replaying import extension, fast  # noqa: F401
@@ -236,6 +241,10 @@ KINDS: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "both ways, carried": (SEQUENCE, _both_ways(BiRNN, reset_cells=False)),
     "both ways, LSTM": (SEQUENCE, _both_ways(BiLSTM)),
     "both ways, normalized": (SEQUENCE, _both_ways(BiBNRNN)),
+    "attention": (SEQUENCE, lambda: [MultiHeadAttention(1, Uniform(-0.5, 0.5), nout=6, causal=True), RecurrentSum()]),
+    "depthwise": (IMAGE, lambda: [*DepthwiseConv((3, 3, 2), Uniform(-0.5, 0.5), activation=Tanh())]),
+    "other shapes": (IMAGE, lambda: [*Conv((3, 3, 4), Uniform(-0.5, 0.5)), Reshape((16, 2, 2)), Bias(Constant(0.1))]),
+    "transformed data": (9, lambda: [DataTransform(Normalizer(divisor=2.0)), *Affine(7, init=Uniform(-0.5, 0.5))]),
     "dropout": (9, lambda: [*Affine(7, init=Uniform(-0.5, 0.5), activation=Tanh()), Dropout(0.5)]),
 }
 
@@ -274,7 +283,10 @@ def test_training_and_inference_are_repeated(fast: Backend, played: Any, name: s
     def go_on(net: Kind) -> list[Any]:
         net.x.fill(0.5)
         found = [net.infer(3), steps(net, 3)]
-        other_weight(net) if hasattr(net.layers[0], "W") else net.layers[0].gamma.fill(0.5)
+        if hasattr(net.layers[0], "W"):
+            other_weight(net)
+        elif hasattr(net.layers[0], "gamma"):
+            net.layers[0].gamma.fill(0.5)
         return [*found, net.infer(3), steps(net, 3)]
 
     def both(net: Kind) -> list[Any]:

@@ -83,7 +83,6 @@ UNSEEN: dict[str, Callable[[Backend, Any, Any], object]] = {
     "chosen rows": lambda be, a, out: out.__setitem__([2, 0], a[:2]),
     "a copy of rows": lambda be, a, out: out.__setitem__(slice(2), a[[1, 0]]),
     "random numbers": lambda be, a, out: be.fill_normal(out),
-    "a transpose": lambda be, a, out: be.copy_transpose(a, out),
     "read": lambda be, a, out: a.get(),
     "as an array": lambda be, a, out: np.asarray(a),
     "cleared memory": lambda be, a, out: be.empty((4, 4)),
