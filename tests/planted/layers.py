@@ -50,7 +50,7 @@ MUTANTS = (
     fault("sample: groups by channel only", SAMPLE, "    statistics_axes = (1, 2)", "    statistics_axes = (2,)"),
     fault("lrn: denominators of a part kept with the whole", LRN, "self.denom if outputs is self.outputs else part_of(self, \"denom\", self.denom, outputs.shape[1])", "self.be.empty_like(outputs)"),
     fault("lookup: gradients add up", LOOKUP, "            self.dW.fill(0)\n", ""),
-    fault("lookup: padding word gets a gradient", LOOKUP, "self._error_t, self.dW, self.pad_idx)", "self._error_t, self.dW, None)"),
+    fault("lookup: padding word gets a gradient", LOOKUP, "self._error_t, self.dW, self.pad_idx\n", "self._error_t, self.dW, None\n"),
     fault("lookup: padding word does not start at 0", LOOKUP, "            self.W[self.pad_idx : self.pad_idx + 1] = 0\n", "            pass\n"),
     fault("binary: real weights backward", BINARY, "compound_dot(A=self.Wb.T, B=error", "compound_dot(A=self.W.T, B=error"),
     fault("binary: bits counted after any activation", BINARY, "and isinstance(before.transform, Sign)", ""),
