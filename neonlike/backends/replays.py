@@ -21,7 +21,8 @@ from operator import is_
 from typing import Any
 
 from neonlike.backends.watched import same, watches
-from neonlike.kernels.run.program import UnnamedIndex, is_repeatable, join
+from neonlike.errors import IndexRangeError
+from neonlike.kernels.run.program import UNNAMED_INDEX, is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
 FIRST_WAIT, LONGEST_WAIT = 2, 4096
@@ -88,7 +89,9 @@ class Repeated:
             return False
         try:
             done: bool = guard.run()
-        except UnnamedIndex:
+        except IndexRangeError as error:
+            if str(error) != UNNAMED_INDEX:
+                raise
             return False
         return done
 

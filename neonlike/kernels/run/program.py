@@ -267,9 +267,10 @@ def is_repeatable(runs: Iterable[Made], calls: Sequence[int] = ()) -> bool:
     return all(run.program.is_whole for run in runs) and drawn <= set(calls) and len(set(calls)) == len(calls)
 
 
-class UnnamedIndex(IndexRangeError):
-    """An index is out of range that a kernel has met: which one is found by running in Python what the program does."""
-
+UNNAMED_INDEX = (
+    "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
+)
+"""Message for an index that a kernel has met: which one it is is found by running in Python what the program does."""
 
 _raised: dict[int, BaseException] = {}
 """The exception of a called function that ends the run of a thread, until it is raised."""
@@ -286,7 +287,7 @@ def refuse(refused: str, status: int) -> NoReturn:
 
     Raises
     ------
-    UnnamedIndex
+    IndexRangeError
         If an index is out of range.
     MemoryError
         If there was no memory.
@@ -296,9 +297,7 @@ def refuse(refused: str, status: int) -> NoReturn:
     if status == RAISED:
         raise _raised.pop(get_ident())
     if status == OUT_OF_RANGE:
-        raise UnnamedIndex(
-            "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
-        )
+        raise IndexRangeError(UNNAMED_INDEX)
     raise MemoryError(refused)
 
 
