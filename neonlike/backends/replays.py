@@ -21,8 +21,7 @@ from operator import is_
 from typing import Any
 
 from neonlike.backends.watched import same, watches
-from neonlike.errors import IndexRangeError
-from neonlike.kernels.run.program import UNNAMED_INDEX, is_repeatable, join
+from neonlike.kernels.run.program import is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
 FIRST_WAIT, LONGEST_WAIT = 2, 4096
@@ -82,17 +81,12 @@ class Repeated:
     def again(self, roots: Sequence[Any]) -> bool:
         """Run the kernels of a pass if it was recorded and nothing has changed; whether that was done.
 
-        If not, :meth:`played` has to follow, which also says which index it is that no kernel takes.
+        If not, :meth:`played` has to follow, which also says which index it is that the first kernels did not take.
         """
         guard, known = self.guard, self._roots
         if guard is None or len(roots) != len(known) or not all(map(is_, roots, known)):
             return False
-        try:
-            done: bool = guard.run()
-        except IndexRangeError as error:
-            if str(error) != UNNAMED_INDEX:
-                raise
-            return False
+        done: bool = guard.run()
         return done
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:

@@ -69,7 +69,7 @@ MUTANTS = (
     fault("a forked process starts the threads of products", ENGINE, "if forks.forked and self.program is not None and not self.program.forks:", "if False:"),
     fault("lists of tensors are told by their length", CALLS, "|| ask_word(asked, (int64_t)(intptr_t)place))\n            return -1;\n    }", ")\n            return -1;\n    }"),
     fault("a program of Python is never learned anew", CALLS, "(!entry || is_python(entry->program))", "!entry"),
-    fault("random numbers are those of the first run", WALK, "if (visit->known->draws)\n        return put_draw(attrs);", "if (visit->known->draws)\n        return put_attributes(visit->node, attrs, visit->known->keyed);"),
+    fault("random numbers are those of the first run", WALK, "if (visit->known->draws)\n        return put_draw(visit->node, attrs);", "if (visit->known->draws)\n        return put_attributes(visit->node, attrs, visit->known->keyed);"),
     fault("passes are joined with the numbers that were drawn", JOINED, "if source is Source.WHOLE and which in run.draws:", "if False:"),
     fault("passes of networks draw the same again", JOINED, " and drawn <= set(calls) and len(set(calls)) == len(calls)", ""),
     fault("calls that were made twice are taken for one", JOINED, " and len(set(calls)) == len(calls)", ""),

@@ -17,7 +17,7 @@ import numpy as np
 
 from neonlike.checks import check_by
 from neonlike.kernels.c.compositions import same_in_halves, steps_of
-from neonlike.kernels.run import workspace
+from neonlike.kernels.run import program, workspace
 from neonlike.kernels.run.calls import PINNED, REPEATABLE, parameters_of
 from neonlike.kernels.run.program import Replayed
 from neonlike.optree.dtypes import F16, F32, F64, I64, SUPPORTED, DType, DTypeRule, compute_dtype, result_dtype
@@ -40,6 +40,7 @@ def set_up(extension: Any, describe: Any) -> None:
     answers = Replayed.LEFT, Replayed.DONE, Replayed.NEW
     extension.set_up(OpTreeNode, describe, F16, F32, F64, _INTEGERS, np.generic, answers)
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
+    program.caller[:] = [extension.calls]
     extension.take_workspace(workspace.kept, workspace.held_workspace)
 
 

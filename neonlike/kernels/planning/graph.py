@@ -272,6 +272,7 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
         return NUMBER_FLOAT + len(graph.numbers) - 1
     if node.spec is _RAND:
         args = _draw(node, graph)
+        key.append(node.dtype.char)
     graph.nodes.append(node)
     graph.args.append(args)
     key.append(node.spec)

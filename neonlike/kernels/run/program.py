@@ -21,16 +21,14 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
-from threading import get_ident
 from typing import Any, NamedTuple, NoReturn
 
 from neonlike.errors import IndexRangeError
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.workspace import held_workspace
 
-OUT_OF_RANGE, RAISED = 2, 3
-"""Results of a kernel that met an index out of range, and of a function of Python that raised an exception; any other
-but 0 means that there was no memory."""
+OUT_OF_RANGE = 2
+"""Result of a kernel that met an index out of range; any other but 0 means that there was no memory."""
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
@@ -241,19 +239,11 @@ def _bits(source: Source, number: Any) -> int:
 
 
 def calling(function: Callable[[], None]) -> Program:
-    """A program whose one step calls a function of Python; its exceptions end the run, as :func:`refuse` says."""
+    """A program whose one step calls a function of Python, by the extension; its exceptions end the run.
 
-    def call(_: int | None) -> int:
-        try:
-            function()
-        except BaseException as error:  # none can pass through the entry of a kernel
-            _raised[get_ident()] = error
-            return RAISED
-        return 0
-
-    entry = _PACKED(call)  # takes the interpreter lock
-    address = ctypes.cast(entry, ctypes.c_void_p).value or 0
-    return Program((Step(address, ()),), 0, 0, release=False, keep=entry)
+    Not by a callback of ctypes: no exception passes through one, and Ctrl-C may be raised where it begins.
+    """
+    return Program((Step(caller[0], ((Source.PLAIN, id(function)),)),), 0, 0, release=False, keep=function)
 
 
 def words_of(given: bytes) -> list[Word]:
@@ -267,13 +257,8 @@ def is_repeatable(runs: Iterable[Made], calls: Sequence[int] = ()) -> bool:
     return all(run.program.is_whole for run in runs) and drawn <= set(calls) and len(set(calls)) == len(calls)
 
 
-UNNAMED_INDEX = (
-    "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
-)
-"""Message for an index that a kernel has met: which one it is is found by running in Python what the program does."""
-
-_raised: dict[int, BaseException] = {}
-"""The exception of a called function that ends the run of a thread, until it is raised."""
+caller: list[int] = []
+"""The address of the extension's kernel that calls a function of Python, once the extension is there."""
 
 
 def refuse(refused: str, status: int) -> NoReturn:
@@ -291,13 +276,11 @@ def refuse(refused: str, status: int) -> NoReturn:
         If an index is out of range.
     MemoryError
         If there was no memory.
-    BaseException
-        That of a function of Python, see :func:`calling`.
     """
-    if status == RAISED:
-        raise _raised.pop(get_ident())
     if status == OUT_OF_RANGE:
-        raise IndexRangeError(UNNAMED_INDEX)
+        raise IndexRangeError(
+            "take or onehot: an index is out of range for its axis; onehot takes 0 to size - 1, take -size to size - 1"
+        )
     raise MemoryError(refused)
 
 

@@ -173,8 +173,6 @@ class DataTransform(Layer):
     [[0.0, 1.0]]
     """
 
-    repeatable = True
-
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
         self.transform = require_transform(transform, self.classnm)

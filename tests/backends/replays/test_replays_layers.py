@@ -24,7 +24,6 @@ from neonlike.layers import (
     BiLSTM,
     BiRNN,
     Conv,
-    DataTransform,
     Deconv,
     DepthwiseConv,
     Dropout,
@@ -47,7 +46,7 @@ from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.optree.dtypes import bfloat16
-from neonlike.transforms import CrossEntropyMulti, Logistic, Normalizer, Rectlin, Softmax, Tanh
+from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
 from tests.backends.replays.replayed_nets import CLASSES, FEATURES, WARM, N, Trained, other_weight, played, steps  # noqa: F401
 from tests.support.engines import current_backend
 from tests.support.replaying import extension, fast  # noqa: F401
@@ -244,7 +243,6 @@ KINDS: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "attention": (SEQUENCE, lambda: [MultiHeadAttention(1, Uniform(-0.5, 0.5), nout=6, causal=True), RecurrentSum()]),
     "depthwise": (IMAGE, lambda: [*DepthwiseConv((3, 3, 2), Uniform(-0.5, 0.5), activation=Tanh())]),
     "other shapes": (IMAGE, lambda: [*Conv((3, 3, 4), Uniform(-0.5, 0.5)), Reshape((16, 2, 2)), Bias(Constant(0.1))]),
-    "transformed data": (9, lambda: [DataTransform(Normalizer(divisor=2.0)), *Affine(7, init=Uniform(-0.5, 0.5))]),
     "dropout": (9, lambda: [*Affine(7, init=Uniform(-0.5, 0.5), activation=Tanh()), Dropout(0.5)]),
 }
 

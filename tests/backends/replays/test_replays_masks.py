@@ -11,7 +11,6 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.initializers import Uniform
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run.program import calling, runner
 from neonlike.layers import Affine, Dropout
 from neonlike.transforms import Tanh
 from tests.backends.replays.replayed_nets import WARM, played, steps  # noqa: F401
@@ -25,13 +24,15 @@ pytestmark = [
 
 
 class Dropping(Kind):
-    """Two masks of different shapes."""
+    """Two masks of different shapes; ``begins``: the first is that of the network's inputs."""
 
-    def __init__(self, be: Backend) -> None:
+    def __init__(self, be: Backend, begins: bool = False) -> None:
         be.gen_rng(1)
         self.first, self.second = Dropout(0.5), Dropout(0.9)
         init = Uniform(-0.5, 0.5)
         layers = [*Affine(7, init, activation=Tanh()), self.first, *Affine(5, init, activation=Tanh()), self.second]
+        if begins:
+            layers.insert(0, layers.pop(2))
         super().__init__(be, 9, lambda: layers)
 
 
@@ -85,10 +86,12 @@ class Failing(np.random.RandomState):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ZeroDivisionError])
-@pytest.mark.parametrize("draw", [0, 1])
-def test_errors_while_masks_are_drawn_are_raised(fast: Backend, error: type[BaseException], draw: int) -> None:
-    """From the fourth step on they come from a function that compiled code calls, through which none may pass."""
-    net = Dropping(fast)
+@pytest.mark.parametrize(("draw", "begins"), [(0, False), (1, False), (0, True)])
+def test_errors_while_masks_are_drawn_are_raised(
+    fast: Backend, error: type[BaseException], draw: int, begins: bool
+) -> None:
+    """From the fourth step on they come from a function that compiled code calls."""
+    net = Dropping(fast, begins)
     fast.rng = Failing(2 * 2 * WARM - 1 + draw, error)
     steps(net, 2 * WARM - 1)
     before, hits = [layer.W.get().tobytes() for layer in net.layers if hasattr(layer, "W")], net.hits()
@@ -98,14 +101,3 @@ def test_errors_while_masks_are_drawn_are_raised(fast: Backend, error: type[Base
     assert [layer.W.get().tobytes() for layer in net.layers if hasattr(layer, "W")] == before
     steps(net, 2)
     assert net.hits() > hits
-
-
-def test_errors_of_called_functions_are_raised_where_python_runs_a_program() -> None:
-    error = ZeroDivisionError("by a function")
-
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        runner(calling(fail))()
-    assert raised.value is error

@@ -260,5 +260,6 @@ PyMODINIT_FUNC PyInit_nlfast(void)
     }
     add_kernel(&module, "copies", copy_window);
     add_kernel(&module, "classes", check_classes);
+    add_kernel(&module, "calls", call_function);
     return module;
 }

@@ -216,7 +216,8 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
     return (PyObject *)self;
 }
 
-/* run(): whether the program ran; not if something has changed, or there is no memory. */
+/* run(): whether the program ran; not if something has changed, or there is no memory. An index out of range that one of the
+ * first two kernels meets (the words of a table are copied and looked up) is left to Python, too, which says which it is. */
 static PyObject *guard_run(PyObject *object, PyObject *ignored)
 {
     Guard *self = (Guard *)object;
@@ -233,7 +234,7 @@ static PyObject *guard_run(PyObject *object, PyObject *ignored)
         Py_RETURN_FALSE;
     Program *program = (Program *)own((PyObject *)run.program);
     const int done = finish_run(&run, &status), all = done == program->steps;
-    if (done && !all && !PyErr_Occurred())
+    if (done > (status == OUT_OF_RANGE) && !all && !PyErr_Occurred())
         refuse(program, status);
     Py_DECREF(program);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(all);

@@ -52,6 +52,16 @@ static int serial; /* whether this is a forked process, in which no thread may b
 
 static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
 
+/* (a function of Python): called; an exception of its own stays set, and ends the run. Kernels may run without the lock. */
+static int call_function(const union nl_word *given)
+{
+    const PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *done = PyObject_CallNoArgs(given[0].pointer);
+    Py_XDECREF(done);
+    PyGILState_Release(lock);
+    return done ? 0 : -1;
+}
+
 /* The exception for a program that stopped at a kernel, by refuse() of program.py. */
 static void refuse(const Program *program, const int status)
 {

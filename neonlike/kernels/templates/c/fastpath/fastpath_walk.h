@@ -157,8 +157,10 @@ static int begin_node(Visit *visit, PyObject *node)
 
 /* The seed and the call of a node that draws random numbers: two numbers of an assignment. In the key of a tape is the seed
  * alone; its program is given the calls. */
-static int put_draw(PyObject *attrs)
+static int put_draw(PyObject *node, PyObject *attrs)
 {
+    if (put_hashed((int64_t)(intptr_t)SLOT(node, dtype_at))) /* the backend's default when it was built */
+        return -1;
     PyObject *seed = PyDict_CheckExact(attrs) ? PyDict_GetItemWithError(attrs, name_seed) : NULL;
     PyObject *call = seed ? PyDict_GetItemWithError(attrs, name_call) : NULL;
     if (!call || !PyLong_CheckExact(seed) || !PyLong_CheckExact(call))
@@ -193,7 +195,7 @@ static int list_node(Visit *visit)
     visit->listed = 1;
     remember(visit->node, visit->listed_as);
     if (visit->known->draws)
-        return put_draw(attrs);
+        return put_draw(visit->node, attrs);
     return attrs != Py_None && put_attributes(visit->node, attrs, visit->known->keyed) ? -1 : 0;
 }
 
