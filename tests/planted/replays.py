@@ -61,7 +61,7 @@ MUTANTS = (
     fault("passes with masks are played", "neonlike/backends/expressions/random.py", "call_again(lambda: out.set(np.less(self._own_rng().random_sample(out.shape), keep)))", "out.set(np.less(self._own_rng().random_sample(out.shape), keep))"),
     fault("wrong words have no number", C + "fastpath/fastpath_guard.h", "done > (status == OUT_OF_RANGE)", "done"),
     fault("errors of words are added once", LAYERS + "dense/lookup.py", "call_again(lambda: self.be.compound_bprop_lut(*given))", "call_again(lambda known={}: known.get(0) or known.update({0: 1}) or self.be.compound_bprop_lut(*given))"),
-    fault("errors of called functions are lost", C + "fastpath/fastpath_program.h", "return done ? 0 : -1;", "PyErr_Clear();\n    return 0;"),
+    fault("errors of called functions are lost", C + "fastpath/fastpath_program.h", "    PyGILState_Release(lock);\n    return done ? 0 : -1;", "    PyErr_Clear();\n    PyGILState_Release(lock);\n    return 0;"),
     fault("inference as in training", LAYERS + "container/sequential.py", "self.replays.inference if inference else self.replays.forward", "self.replays.forward"),
     fault("a product with alpha is one without", CPU + "primitives/linalg.py", "numbers, apart = (request.alpha, request.beta), ((0, 1),)", "numbers, apart = (1.0, request.beta), ((0, 1),)"),
     fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
