@@ -169,36 +169,27 @@ class CPUTensor(Tensor):
 
     mark(_make_view, "view")
 
-    def _window(self, index: Any) -> npt.NDArray[Any] | None:
-        """The part of the array that slices and integers select; None for other indices, and wrong ones."""
+    def _part(self, index: Any) -> tuple[npt.NDArray[Any], Selection | None]:
+        """The part of the array that an index selects, and the selection if slices of it are to be gathered."""
         basic = basic_index(index, self.shape)
-        try:
-            return None if basic is None else self.array[basic]
-        except (TypeError, ValueError):  # ends of slices that are no integers, or a step of 0
-            return None
+        if basic is not None:
+            try:
+                return self.array[basic], None
+            except (TypeError, ValueError):  # ends of slices that are no integers, or a step of 0: select() says so
+                pass
+        chosen = select(index, self.shape)
+        return self.array[chosen.basic], None if chosen.gather is None else chosen
 
     def _view(self, index: Any) -> Any:
-        array = self._window(index)
-        if array is None:
-            chosen = select(index, self.shape)
-            if chosen.gather is not None:
-                return self._gathered(chosen, chosen.gather)
-            array = self.array[chosen.basic]
-        return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
-
-    def _gathered(self, chosen: Selection, positions: npt.NDArray[np.int64]) -> CPUTensor:
-        """Copy the slices at the positions that a list or a tensor picks."""
-        picked = np.take(self._host[chosen.basic], positions, axis=chosen.gather_axis)
+        array, chosen = self._part(index)
+        if chosen is None:
+            return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
+        picked = np.take(self._host[chosen.basic], chosen.gather, axis=chosen.gather_axis)  # type: ignore[arg-type]
         return gathered(CPUTensor(self.backend, picked, self.name, self.persist_values), self, chosen)
 
     def _set_selected(self, index: Any, value: Any) -> None:
-        window = self._window(index)
-        if window is not None:
-            self._assign_view(self._make_view(window), value)
-            return
-        chosen = select(index, self.shape)
-        array = self.array[chosen.basic]
-        if chosen.gather is None:
+        array, chosen = self._part(index)
+        if chosen is None or chosen.gather is None:
             self._assign_view(self._make_view(array), value)
             return
         self.check_writeable("assignment")

@@ -6,8 +6,8 @@ when it is forgotten.
 
 Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word is a constant, or says
 where the argument is found: the address of an operand, a number, or a place in working memory. A step may also call a
-function of Python (:func:`calling`), which sends gradients to other ranks. On a GPU steps are launches of kernels and
-products (``kernels/cuda/step.py``).
+function of Python (:func:`calling`): to send gradients to other ranks, to draw masks, to add up gradients of words. On
+a GPU steps are launches of kernels and products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them.
 Without it nothing is searched by key: :func:`runner` runs in Python a program whose arguments are all known, such as a
@@ -238,6 +238,10 @@ def _bits(source: Source, number: Any) -> int:
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+caller: list[int] = []
+"""The address of the extension's kernel that calls a function of Python, once the extension is there."""
+
+
 def calling(function: Callable[[], None]) -> Program:
     """A program whose one step calls a function of Python, by the extension; its exceptions end the run.
 
@@ -255,10 +259,6 @@ def is_repeatable(runs: Iterable[Made], calls: Sequence[int] = ()) -> bool:
     """Whether ``runs`` can be joined: all that they draw are these calls of ``rand``, each of which was made once."""
     drawn = {run.numbers[which] for run in runs for which in run.draws}
     return all(run.program.is_whole for run in runs) and drawn <= set(calls) and len(set(calls)) == len(calls)
-
-
-caller: list[int] = []
-"""The address of the extension's kernel that calls a function of Python, once the extension is there."""
 
 
 def refuse(refused: str, status: int) -> NoReturn:
