@@ -149,7 +149,7 @@ TESTS = {
         "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",
         "lookup": "backends/primitives: lookup backends: families optree: positions",
         "onehot": "optree: onehot kernels/c: fastpath_classes",
-        "nodes": "kernels/c: fastbuild backends/tensors: indexing optree: arrange",
+        "nodes": "kernels/c: recalled fastbuild backends/tensors: indexing optree: arrange",
         "workers": "kernels/c: workers",
         "linalg": "kernels/c: gemm_blas backends/primitives: linalg optree: linalg",
         "stats": "backends: rest_helpers rest_memory families",

@@ -86,9 +86,14 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
         end = None if step < 0 and stop == 0 else stop + (step < 0) * step
         part: Expression = a[(*[slice(None)] * axis, slice(start, end, step))]
         return part
+    return _window(a, axis, windows.Pick(start if count else 0, step, count))
+
+
+def _window(a: Expression, axis: int, pick: windows.Pick) -> Expression:
+    """The slices of ``a`` along ``axis`` that ``pick`` says, lazily, also those of a tensor."""
     picks = [windows.Pick(0, 1, size) for size in a.shape]
-    picks[axis] = windows.Pick(start if count else 0, step, count)
-    return windows.picked(a, tuple(picks))
+    picks[axis] = pick
+    return (windows.picked if isinstance(a, OpTreeNode) else windows.window)(a, tuple(picks))
 
 
 def cuts(name: str, where: Any, size: int) -> list[int]:
@@ -273,7 +278,13 @@ def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
     sizes = found[0].shape
     axis = one_axis("stack", axis, (1, *sizes))
     one = (*sizes[:axis], 1, *sizes[axis:])
-    return concat([reshape(part, one) for part in found], axis)
+    return concat([_reshaped(part, one) for part in found], axis)
+
+
+def _reshaped(a: Any, shape: Shape) -> Expression:
+    """Reshape ``a``, a tensor in C order lazily too: a view of it would be made by Python each time."""
+    lazy = not isinstance(a, OpTreeNode) and a.is_contiguous
+    return moves.view(a, windows.contiguous(shape)) if lazy else reshape(a, shape)
 
 
 def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -319,7 +330,9 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
 def _rolled(a: Any, by: int, axis: int) -> Expression:
     size = a.shape[axis]
     by %= max(size, 1)
-    return concat([sliced(a, axis, size - by, size), sliced(a, axis, 0, size - by)], axis) if by else a
+    if not by:
+        return a  # type: ignore[no-any-return]
+    return concat([_window(a, axis, windows.Pick(first, 1, n)) for first, n in ((size - by, by), (0, size - by))], axis)
 
 
 MOST_PARTS = 10**6

@@ -11,6 +11,7 @@ from neonlike.checks import brief
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
 from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, is_index, promote, result_dtype
+from neonlike.optree.forms import recalled
 from neonlike.optree.node import INDEXED, Expression, OpTreeNode, common_backend, expression, node_dtype
 from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -58,6 +59,7 @@ def _reduced_over(axis: int | None, shape: Shape, name: str) -> tuple[tuple[int,
     return axes, shapes.reduced(shape, axes)
 
 
+@recalled
 def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
     """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n).
 

@@ -20,9 +20,11 @@ class Form(NamedTuple):
     kind : str
         ``unary``, ``binary``, ``ternary``: a node with that many operands; ``reduction``: one operand and an axis;
         ``composed``: several nodes, elementwise ones and reductions over one axis, equal in float32 and float64, or
-        with conversions and a gradient rule in float32 alone; ``assign``: ``Backend.assign``; ``set item``:
-        ``Tensor.__setitem__``; ``view``: ``CPUTensor._make_view``; ``call``: a compound primitive; ``pinned call``: one
-        that takes lists of tensors, and is repeated for these very tensors; see ``kernels/run/calls.py``.
+        with conversions and a gradient rule in float32 alone; ``recalled``: nodes that follow from its other arguments,
+        and from the dtypes, shapes and layouts of its operands, never from values; ``assign``: ``Backend.assign``;
+        ``set item``: ``Tensor.__setitem__``; ``view``: ``CPUTensor._make_view``; ``call``: a compound primitive;
+        ``pinned call``: one that takes lists of tensors, and is repeated for these very tensors; see
+        ``kernels/run/calls.py``.
     specs : tuple of OpSpec, of one function, or of str
         Rows of the nodes' ops; for ``composed`` the function of ``(a, axis)``; for a primitive attribute names.
     """
@@ -59,6 +61,14 @@ def mark(function: Function, kind: str, *specs: Any) -> Function:
     """
     function.form = Form(kind, specs)  # type: ignore[attr-defined]
     return function
+
+
+def recalled(function: Function) -> Function:
+    """Mark a function that builds nodes by the dtypes, shapes and layouts of its operands, and its other arguments.
+
+    It never looks at values, and runs nothing; where it returns a tensor, as for ``out``, it is called each time.
+    """
+    return mark(function, "recalled")
 
 
 def form_of(function: Any) -> Form | None:

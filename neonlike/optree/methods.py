@@ -21,16 +21,6 @@ from neonlike.optree.origin import computed
 from neonlike.optree.shapes import FREE
 
 
-def matmul(self: Expression, other: Any) -> OpTreeNode:
-    """``self @ other``."""
-    return builders.dot(self, other)
-
-
-def reflected_matmul(self: Expression, other: Any) -> OpTreeNode:
-    """``other @ self``."""
-    return builders.dot(other, self)
-
-
 def transposed(self: OpTreeNode) -> OpTreeNode:
     """Lazy transpose: the last two axes swapped."""
     return builders.transpose(self)
@@ -96,8 +86,6 @@ def rounded(self: Any, ndigits: int | None = None) -> Any:
 
 _OF_ALL: dict[str, Any] = {
     "__contains__": reading.contains,
-    "__matmul__": matmul,
-    "__rmatmul__": reflected_matmul,
     "_repr_html_": html.of_expression,
 }
 _OF_NODES: dict[str, Any] = {

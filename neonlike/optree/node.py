@@ -478,7 +478,7 @@ _add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mu
 _floordiv, _mod = binary(OPS["floordiv"]), binary(OPS["mod"])
 _eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _floordiv, _mod, _pow, _lt, _le, _eq, _ne, _gt, _ge)
-"""Operators in the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
+"""Operators of arithmetic and comparison; ``operators`` has the others."""
 
 
 def expression(name: str, value: Any, backend: Any = None) -> Expression:

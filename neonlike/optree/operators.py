@@ -1,4 +1,4 @@
-"""Less common operators of tensors and expressions: ``& | ^ ~ << >>`` and ``divmod``.
+"""Less common operators of tensors and expressions: ``@ & | ^ ~ << >>`` and ``divmod``.
 
 They are attached to :class:`~neonlike.optree.node.Expression` here, which defines arithmetic and comparison itself.
 """
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.errors import DTypeError
-from neonlike.optree import node
+from neonlike.optree import builders, node
 from neonlike.optree.dtypes import DTypeRule
+from neonlike.optree.forms import recalled
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, OpSpec
 
@@ -35,7 +36,7 @@ def builder(spec: OpSpec) -> Builder:
         return node.apply(spec, operands)
 
     apply.__name__ = apply.__qualname__ = spec.name
-    return apply
+    return recalled(apply)
 
 
 def _attach(name: str, build: Callable[[Any, Any], Any]) -> None:
@@ -55,7 +56,11 @@ def _divmod(a: Any, b: Any) -> tuple[OpTreeNode, OpTreeNode]:
     return a // b, a % b
 
 
-for _name, _row in BINARY.items():
-    _attach(_name, builder(OPS[_row]))
+_OTHERS = tuple(builder(OPS[row]) for row in (*BINARY.values(), "invert"))
+OPERATORS: tuple[Any, ...] = (*node.OPERATORS, builders.dot, *_OTHERS)
+"""Operators in the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
+
+for _name, _build in zip(("matmul", *BINARY), (builders.dot, *_OTHERS)):
+    _attach(_name, _build)
 _attach("divmod", _divmod)
-setattr(Expression, "__invert__", builder(OPS["invert"]))  # noqa: B010  (mypy takes it for the class's own)
+setattr(Expression, "__invert__", _OTHERS[-1])  # noqa: B010  (mypy takes it for the class's own)

@@ -92,7 +92,7 @@ def index(node: Expression, key: Any, moved: bool = True) -> Expression:
 def _at(node: Expression, picks: Picks, moved: bool) -> Expression:
     if _is_whole(picks, node.shape):
         return node
-    return picked(node, picks) if moved else _window(node, picks)
+    return picked(node, picks) if moved else window(node, picks)
 
 
 Plain = tuple[int | tuple[int | None, ...], ...]
@@ -153,7 +153,7 @@ def contiguous(shape: Shape) -> tuple[Shape, tuple[int, ...], int]:
 def picked(node: Expression, picks: Picks) -> Expression:
     """The elements of ``node`` at ``picks``, one per axis."""
     moved = _Picking().of(node, picks)
-    return _window(node, picks) if moved is None else moved
+    return window(node, picks) if moved is None else moved
 
 
 def _pick(basic: Any, size: int) -> Pick:
@@ -187,8 +187,8 @@ def _is_reshape(node: OpTreeNode) -> bool:
     )
 
 
-def _window(node: Expression, picks: Picks) -> Expression:
-    """Create a ``view`` of ``node``, or of the operand of a reshape."""
+def window(node: Expression, picks: Picks) -> Expression:
+    """Create a ``view`` of ``node``, of a tensor too, or of the operand of a reshape."""
     layout, numbers = _layout(picks, node.shape)
     if isinstance(node, OpTreeNode) and _is_reshape(node):
         return moves.view(_unshaped(node), layout)
@@ -239,7 +239,7 @@ class _Picking:
             self.depth += 1
             moved = self._moved(operand, picks)
             self.depth -= 1
-            self.made[key] = _window(operand, picks) if moved is None else moved
+            self.made[key] = window(operand, picks) if moved is None else moved
         return self.made[key]
 
     def _moved(self, operand: Expression, picks: Picks) -> Expression | None:

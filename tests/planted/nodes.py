@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import C, Mutant
 
-NODES = C + "fastpath/fastpath_nodes.h"
+NODES, RECALLED, BUILDERS = (C + f"fastpath/fastpath_{name}.h" for name in ("nodes", "recalled", "builders"))
+STEPS = "neonlike/kernels/c/compositions.py"
 
 MUTANTS = tuple(
     Mutant("nodes", name, NODES, old, new)
@@ -29,6 +30,43 @@ MUTANTS = tuple(
         ("views keep one more reference to what they have", "    Py_XDECREF(value);\n    return failed;", "    return failed;"),
         ("views are their own memory", "PyObject_GenericGetAttr(tensor, name_root)))", "PyTuple_Pack(1, array)))"),
         ("views of a user's class are of the class that they derive from", "if (!is_tensor(Py_TYPE(tensor)))", "if (!tensor_class[0])"),
+    )
+) + tuple(
+    Mutant("nodes", name, RECALLED, old, new)
+    for name, old, new in (
+        ("nodes of other operands", "return number < 0 ? recalled.at[-1 - number] : made[number];", "return number < 0 ? recalled.at[0] : made[number];"),
+        ("attributes are shared by nodes", "attrs == Py_None ? own(attrs) : PyDict_Copy(attrs)", "own(attrs)"),
+        ("a function's name is not part of the key", "ask_word(&recalled, (int64_t)(intptr_t)call->function) || ask_word(&recalled, call->count)", "ask_word(&recalled, call->count)"),
+        ("names of arguments are not part of the key", "for (Py_ssize_t k = 0; k < names && !failed; k++)", "for (Py_ssize_t k = 0; k < 0; k++)"),
+        ("lists are tuples", "ask_word(asked, type == &PyTuple_Type ? SEVERAL : LISTED)", "ask_word(asked, LISTED)"),
+        ("how long a list is is not part of the key", "|| ask_word(asked, count);\n    for (Py_ssize_t k = 0; k < count && !failed; k++)\n        failed = recall_argument(asked, PySequence", ";\n    for (Py_ssize_t k = 0; k < count && !failed; k++)\n        failed = recall_argument(asked, PySequence"),
+        ("sizes of nodes are not part of the key", "        ask_word(asked, sizes[axis]);\n", "        (void)sizes[axis];\n"),
+        ("dtypes of nodes are not part of the key", "return recall_object(asked, SLOT(node, dtype_at));", "return 0;"),
+        ("the op of a node is not part of the key", "!known || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask", "!known || ask"),
+        ("nodes of another backend are taken", "SLOT(node, backend_at) != backend || ask_word(asked, NODE)", "ask_word(asked, NODE)"),
+        ("which operands are one is not part of the key", "return number < before ? ask_word(asked, TENSOR + number) : ask_tensor(asked, number, backend, 0);", "return number < before ? ask_word(asked, TENSOR) : ask_tensor(asked, number, backend, 0);"),
+        ("operands of the call are held", "Py_DECREF(recalled.at[--recalled.parameters]);", "recalled.parameters--;"),
+        ("what is told by its identity is not held", "!recalled.place[k] && Py_TYPE(recalled.at[k]) != node_type", "0"),
+        ("expressions are held", "!recalled.place[k] && Py_TYPE(recalled.at[k]) != node_type", "!recalled.place[k]"),
+        ("nothing is learned", "learns = entry && !entry->returned;", "learns = 0;"),
+    )
+) + tuple(
+    Mutant("nodes", name, STEPS, old, new)
+    for name, old, new in (
+        ("random numbers are drawn once", "or node.spec.name == \"rand\"", "or False"),
+        ("large tensors are shared", "base.nbytes <= LARGEST_CONSTANT", "True"),
+        ("parts of operands are shared", "and id(base) not in memory", ""),
+        ("attributes of a recipe change with the first node's", "None if node.attrs is None else dict(node.attrs)", "node.attrs"),
+        ("nodes without a backend are made in one", "if node.backend is not backend or node.spec.kind", "if node.spec.kind"),
+    )
+) + tuple(
+    Mutant("nodes", name, BUILDERS, old, new)
+    for name, old, new in (
+        ("the last operand is taken for `out`", "self->out < 0 || !(by_name ||", "!(by_name ||"),
+        ("an operand behind others is taken for `out`", "count == self->skip + self->out + 1", "count > self->skip + 1"),
+        ("any name is taken for `out`", "PyTuple_GET_ITEM(named, names - 1) == name_out", "1"),
+        ("`out` may be anything", "return is_tensor(Py_TYPE(last)) ? last : NULL;", "return last;"),
+        ("other names are lost beside `out`", "names > 1 ? PyTuple_GetSlice(named, 0, names - 1) : NULL", "NULL"),
     )
 ) + (
     Mutant("nodes", "an index counts from the first element where it is negative", "neonlike/optree/indexing.py", "position = item % size\n", "position = item if removable <= 0 else item % size\n"),

@@ -6,9 +6,11 @@ from typing import Any
 
 from neonlike.backends.family import Family
 from neonlike.optree import along
+from neonlike.optree.forms import owner, recalled
 from neonlike.optree.node import expression
 
 
+@owner
 class AlongFamily(Family):
     """``cumsum``, ``sort``, ``topk`` and similar: lazy, on tensors and expressions, or computed into ``out``.
 
@@ -22,6 +24,7 @@ class AlongFamily(Family):
     [[1.0, 2.0]]
     """
 
+    @recalled
     def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
         """Cumulative sums of ``a`` along ``axis``; differentiable.
 
@@ -51,6 +54,7 @@ class AlongFamily(Family):
         """
         return self._finish(along.cumsum(expression("cumsum", a, self), axis, reverse), out)
 
+    @recalled
     def cumprod(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
         """Cumulative products of ``a`` along ``axis``; otherwise as :meth:`cumsum`.
 
@@ -68,6 +72,7 @@ class AlongFamily(Family):
         """
         return self._finish(along.cumprod(expression("cumprod", a, self), axis, reverse), out)
 
+    @recalled
     def sort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
         """Sort ``a`` along ``axis``; nan comes last, also in descending order. Differentiable.
 
@@ -90,6 +95,7 @@ class AlongFamily(Family):
         """
         return self._finish(along.sort(expression("sort", a, self), axis, descending), out)
 
+    @recalled
     def argsort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
         """int64 positions along ``axis`` in the order of the values of ``a``: stable, nan last.
 
@@ -140,6 +146,7 @@ class AlongFamily(Family):
         """
         return along.topk(expression("topk", a, self), k, axis, largest)
 
+    @recalled
     def take_along_axis(self, a: Any, indices: Any, axis: int | None = -1, out: Any = None) -> Any:
         """Gather along ``axis``: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``; differentiable.
 

@@ -11,9 +11,11 @@ from neonlike.checks import brief
 from neonlike.errors import OutOfMemory, ShapeError
 from neonlike.optree import arrange, moves
 from neonlike.optree import einsum as sums
+from neonlike.optree.forms import owner, recalled
 from neonlike.optree.node import expression
 
 
+@owner
 class ArrangeFamily(Family):
     """``concatenate``, ``stack``, ``split`` and related methods, with NumPy's arguments.
 
@@ -28,6 +30,7 @@ class ArrangeFamily(Family):
     [[2.0, 1.0]]
     """
 
+    @recalled
     def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:
         """Join ``parts`` along ``axis``; assigned to a tensor, each part is computed directly into its place.
 
@@ -57,6 +60,7 @@ class ArrangeFamily(Family):
         """
         return self._finish(arrange.concat(parts, axis, self), out)
 
+    @recalled
     def stack(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
         """Join ``parts``, all of one shape, along a new axis at ``axis`` of the result; see :meth:`concatenate`.
 
@@ -125,6 +129,7 @@ class ArrangeFamily(Family):
         """
         return self._finish(arrange.flip(expression("flip", a, self), axis), out)
 
+    @recalled
     def roll(self, a: Any, shift: Any, axis: Any = None, out: Any = None) -> Any:
         """Shift ``a`` cyclically by ``shift`` along ``axis``.
 
@@ -153,6 +158,7 @@ class ArrangeFamily(Family):
         """
         return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
 
+    @recalled
     def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
         """Repeat ``a`` ``counts[i]`` times along each axis; fewer counts than axes apply to the last axes.
 
@@ -173,6 +179,7 @@ class ArrangeFamily(Family):
         """
         return self._finish(arrange.tile(expression("tile", a, self), counts), out)
 
+    @recalled
     def repeat(self, a: Any, counts: Any, axis: int | None = None, out: Any = None) -> Any:
         """Repeat each slice of ``a`` along ``axis``: one count for all, or one per slice.
 
@@ -214,6 +221,7 @@ class ArrangeFamily(Family):
             raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
         return self._finish(moves.take(a, positions, axis), out)
 
+    @recalled
     def pad(
         self,
         a: Any,
@@ -288,6 +296,7 @@ class ArrangeFamily(Family):
         """
         return arrange.squeeze(expression("squeeze", a, self), axis)
 
+    @recalled
     def einsum(self, subscripts: str, *operands: Any, out: Any = None) -> Any:
         """Sum of products by subscripts, as in NumPy: ``be.einsum("ij,jk->ik", a, b)`` is ``be.dot(a, b)``.
 

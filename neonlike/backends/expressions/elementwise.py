@@ -11,7 +11,7 @@ from neonlike.backends.family import Family
 from neonlike.backends.hostdata import host_array
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import functions, op_examples, operators
-from neonlike.optree.forms import form_of, mark, owner
+from neonlike.optree.forms import form_of, mark, owner, recalled
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, adapt, apply, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -32,6 +32,7 @@ class ElementwiseFamily(Family):
     (True, [[1.0, 4.0]])
     """
 
+    @recalled
     def clip(self, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
         """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound.
 
@@ -53,6 +54,7 @@ class ElementwiseFamily(Family):
         operands = [value if value is None else self._operand("clip", value) for value in (a, a_min, a_max)]
         return self._finish(functions.clip(*operands), out)
 
+    @recalled
     def reciprocal(self, a: Any, out: Any = None) -> Any:
         """1 / a.
 
@@ -65,6 +67,7 @@ class ElementwiseFamily(Family):
         """
         return self._finish(functions.reciprocal(self._operand("reciprocal", a)), out)
 
+    @recalled
     def gelu(self, a: Any, out: Any = None) -> Any:
         """a * Phi(a), Phi the normal distribution function (exact, by erf).
 
@@ -77,6 +80,7 @@ class ElementwiseFamily(Family):
         """
         return self._finish(functions.gelu(self._operand("gelu", a)), out)
 
+    @recalled
     def silu(self, a: Any, out: Any = None) -> Any:
         """a * sig(a), also called swish.
 

@@ -20,7 +20,7 @@ from neonlike.kernels.run.trace import Operands, current
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import DType, compute_dtype, wide_dtype
-from neonlike.optree.forms import owner
+from neonlike.optree.forms import owner, recalled
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
 from neonlike.optree.shapes import Shape, is_gapless
@@ -58,6 +58,7 @@ class LinalgFamily(Family):
     multiplies_int8: ClassVar[bool] = False
     """Whether ``compound_dot`` multiplies int8 into int32 or float32, and layers may be quantized."""
 
+    @recalled
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
         """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``.
 

@@ -24,6 +24,7 @@ from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions, moves
 from neonlike.optree.arrange import in_line
 from neonlike.optree.dtypes import is_index
+from neonlike.optree.forms import owner, recalled
 from neonlike.optree.node import expression
 
 
@@ -39,6 +40,7 @@ class LookupGradient:
     beta: float = 1.0
 
 
+@owner
 class LookupFamily(Family):
     """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``.
 
@@ -50,6 +52,7 @@ class LookupFamily(Family):
     [[2.0]]
     """
 
+    @recalled
     def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
         """Gather slices of ``a`` along ``axis`` by ``indices``, as many as there are indices. Differentiable.
 
@@ -81,6 +84,7 @@ class LookupFamily(Family):
         a, along = in_line(expression("take", a, self), axis)
         return self._finish(moves.take(a, indices, along), out)
 
+    @recalled
     def onehot(self, indices: Any, axis: int, out: Any = None) -> Any:
         """1 where the position along ``axis`` equals the index, else 0; takes the shape it is used at.
 

@@ -2,7 +2,8 @@
 
 A function of ``(a, axis)`` such as ``softmax`` says in Python which nodes it makes. :func:`steps_of` calls it with a
 sample of ``a``, and reads the nodes off the expression that comes back; ``templates/c/fastpath/fastpath_nodes.h`` makes
-them again for other operands and axes. So the definition stands in one place.
+them again for other operands and axes. So the definition stands in one place. Nodes of any other function are read off
+by :func:`tree_steps`, and made again for operands alike: ``fastpath_recalled.h``.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 
 from neonlike.errors import NeonlikeError
 from neonlike.optree.dtypes import F16, F32, F64, DType
-from neonlike.optree.node import OpTreeNode
-from neonlike.optree.ops import OPS
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.tape import Rule, rule_of
+from neonlike.optree.walk import leaves, ordered
 
 ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT, CONVERTED, RULED = range(5)
 """Kinds of a step, those of ``enum step``; the last two of float32 arguments only."""
@@ -89,3 +91,61 @@ def _kind(node: OpTreeNode, sample: OpTreeNode) -> tuple[int, Any]:
     if rule is not None and node.dtype is F32 and rule == Rule(rule.name, (sample,), rule.grad, key=rule.key):
         return RULED, (Rule, rule.name, rule.grad, rule.key)
     raise NoComposition(f"{node.spec.name} with {attrs} is no step of a composition")
+
+
+# Trees --------------------------------------------------------------------------------------------------------------
+
+LARGEST_CONSTANT = 1 << 12
+"""Bytes of a tensor that all trees made by one recipe share, such as the border of ``pad``."""
+_PLAIN = (int, float, str, bool, type(None))
+
+TreeStep = tuple[Any, tuple[Any, ...], "dict[str, Any] | None", Any, Any]
+"""The row of an op, its operands, attributes, shape and dtype. An operand is the number of an earlier step, one of the
+call below 0 (-1 is the first), or ``(constant,)``."""
+
+
+def tree_steps(root: Any, given: tuple[Any, ...], backend: Any) -> tuple[TreeStep, ...] | None:
+    """The steps that make the nodes of ``root``, which was built of the operands ``given`` of ``backend``.
+
+    None if the extension cannot make them: ``root`` is no new node of the backend, or a node says more than its
+    operands, attributes, shape and dtype, as random numbers, calls of primitives and gradient rules do.
+    """
+    place = {id(one): -1 - k for k, one in enumerate(given)}
+    memory = {id(tensor._original_base) for one in given for tensor in leaves(one)}
+    steps: list[TreeStep] = []
+    for node in ordered((root,), lambda node: node.operands, stop=place):
+        operands = tuple(place.get(id(one), (one,)) for one in node.operands)
+        if not _is_plain(node, backend) or not all(
+            isinstance(one, int) or _is_constant(one[0], memory) for one in operands
+        ):
+            return None
+        place[id(node)] = len(steps)
+        attrs = None if node.attrs is None else dict(node.attrs)  # some builders add to those of a node that they made
+        steps.append((node.spec, operands, attrs, node.shape, node.dtype))
+    return tuple(steps) or None
+
+
+def _is_tensor(one: Any) -> bool:
+    return isinstance(one, Expression) and not isinstance(one, OpTreeNode)
+
+
+def _is_plain(node: OpTreeNode, backend: Any) -> bool:
+    """Whether a node is one of ``backend`` that is made by its row, operands, attributes, shape and dtype alone."""
+    if node.backend is not backend or node.spec.kind is Kind.CALL or node.spec.name == "rand":
+        return False
+    return node.attrs is None or all(map(_is_value, node.attrs.values()))
+
+
+def _is_value(value: Any) -> bool:
+    return all(map(_is_value, value)) if isinstance(value, tuple) else type(value) in _PLAIN
+
+
+def _is_constant(operand: Any, memory: set[int]) -> bool:
+    """Whether trees may share ``operand``: a number, or a small tensor apart from the memory of the call's operands.
+
+    A tensor in that memory is a part of an operand, or one below it: the function has looked into an expression.
+    """
+    if type(operand) in (int, float, bool):
+        return True
+    base = operand._original_base if _is_tensor(operand) else None
+    return base is not None and base.nbytes <= LARGEST_CONSTANT and id(base) not in memory

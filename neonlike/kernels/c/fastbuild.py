@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import check_by
-from neonlike.kernels.c.compositions import same_in_halves, steps_of
+from neonlike.kernels.c.compositions import same_in_halves, steps_of, tree_steps
 from neonlike.kernels.run import program, workspace
 from neonlike.kernels.run.calls import PINNED, REPEATABLE, parameters_of
 from neonlike.kernels.run.program import Replayed
 from neonlike.optree.dtypes import F16, F32, F64, I64, SUPPORTED, DType, DTypeRule, compute_dtype, result_dtype
 from neonlike.optree.forms import form_of, newcomers, owners
-from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.operators import OPERATORS
 from neonlike.optree.ops import OpSpec
 
 _OPERATORS = (
-    "neg abs add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow lt le eq ne gt ge".split()
+    "neg abs add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow lt le eq ne gt ge "
+    "matmul rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift invert".split()
 )
 """Operators that the extension defines on a class, by their special method's name."""
 
@@ -38,7 +40,7 @@ _INTEGERS = tuple(dtype for dtype in SUPPORTED if compute_dtype(dtype) is I64)
 def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
     answers = Replayed.LEFT, Replayed.DONE, Replayed.NEW
-    extension.set_up(OpTreeNode, describe, F16, F32, F64, _INTEGERS, np.generic, answers)
+    extension.set_up(OpTreeNode, describe, tree_steps, F16, F32, F64, _INTEGERS, np.generic, answers)
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
     program.caller[:] = [extension.calls]
     extension.take_workspace(workspace.kept, workspace.held_workspace)
@@ -97,9 +99,22 @@ def _builder(extension: Any, function: Any, method: bool = False) -> Any:
     if form.kind == "composed":
         axis = inspect.signature(function).parameters["axis"].default
         halves = same_in_halves(*form.specs)
-        return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method, halves=halves)
+        return extension.Builder(form.kind, function, steps_of(*form.specs), axis, method, halves, out=_out(function))
     whole = _whole(*form.specs) if form.kind in ("unary", "binary") else None
-    return extension.Builder(form.kind, function, *form.specs, skip=method, whole=whole)
+    return extension.Builder(form.kind, function, *form.specs, skip=method, whole=whole, out=_out(function))
+
+
+_BY_NAME = 99
+"""The place of a parameter that goes by name alone: no call has as many arguments by position."""
+
+
+def _out(function: Any) -> int:
+    """The place of a method's parameter ``out`` behind ``self``; -1 if there is none, as of all other functions."""
+    code = inspect.unwrap(function).__code__
+    by_position: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    if "out" in by_position:
+        return by_position.index("out") - 1
+    return _BY_NAME if "out" in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount] else -1
 
 
 def _whole(spec: OpSpec) -> DType | None:

@@ -37,8 +37,8 @@ NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
 _PARTS = (
-    "places", "words", "walk", "nodes", "views", "builders", "device", "program", "table", "assignments", "calls",
-    "checked", "copies", "classes", "guard",
+    "places", "words", "walk", "nodes", "asked", "recalled", "views", "builders", "device", "program", "table",
+    "assignments", "calls", "checked", "copies", "classes", "guard",
 )  # fmt: skip
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 

@@ -51,37 +51,6 @@ static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, P
     return own(target);
 }
 
-/* Where instances of `type` have a slot; 0 if it is none, with an exception if the class does not have it at all. */
-static Py_ssize_t slot_at(PyTypeObject *type, PyObject *name)
-{
-    PyObject *descriptor = PyObject_GetAttr((PyObject *)type, name);
-    const int found = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
-    const PyMemberDef *member = found ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
-    const Py_ssize_t at = found && member->type == T_OBJECT_EX ? member->offset : 0;
-    Py_XDECREF(descriptor);
-    return at;
-}
-
-/* What slot_at() found of a class. */
-typedef struct {
-    PyTypeObject *type;
-    Py_ssize_t at;
-} SlotOf;
-
-static SlotOf replay_slot, table_slot; /* of the first class of backends that is met, and of Replay */
-
-/* `object.name`, in less time where that is a slot: of every assignment these two are asked for. */
-static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
-{
-    if (!known->type) {
-        known->at = slot_at(Py_TYPE(object), name);
-        PyErr_Clear();
-        known->type = (PyTypeObject *)own((PyObject *)Py_TYPE(object));
-    }
-    PyObject *value = known->at && Py_TYPE(object) == known->type ? SLOT(object, known->at) : NULL;
-    return value ? own(value) : PyObject_GenericGetAttr(object, name);
-}
-
 /* Backend.assign() by the table `backend._replay.table`; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
@@ -117,9 +86,9 @@ static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 static PyObject *set_up(PyObject *module, PyObject *given)
 {
     PyTypeObject *type, *scalar;
-    PyObject *function, *half, *single, *twice, *whole, *answer[ANSWERS];
+    PyObject *function, *steps, *half, *single, *twice, *whole, *answer[ANSWERS];
     (void)module;
-    if (!PyArg_ParseTuple(given, "O!OOOOO!O!(OOO)", &PyType_Type, &type, &function, &half, &single, &twice, &PyTuple_Type, &whole,
+    if (!PyArg_ParseTuple(given, "O!OOOOOO!O!(OOO)", &PyType_Type, &type, &function, &steps, &half, &single, &twice, &PyTuple_Type, &whole,
                           &PyType_Type, &scalar, &answer[LEFT], &answer[DONE], &answer[NEW]))
         return NULL;
     if (slot_offset(type, "spec", &spec_at) || slot_offset(type, "operands", &operands_at)
@@ -128,6 +97,7 @@ static PyObject *set_up(PyObject *module, PyObject *given)
         return NULL;
     node_type = (PyTypeObject *)own((PyObject *)type);
     describe = own(function);
+    tree_steps = own(steps);
     float16 = own(half);
     float32 = own(single);
     float64 = own(twice);
@@ -189,7 +159,7 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float16, float32, float64, integers, base of NumPy's numbers, answers): once, before anything else."},
+    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, tree_steps, float16, float32, float64, integers, base of NumPy's numbers, answers): once, before anything else."},
     {"take_workspace", take_workspace, METH_VARARGS, "take_workspace(what a thread keeps, function): see workspace.py."},
     {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
     {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},
@@ -224,6 +194,7 @@ static int intern_names(void)
         {&name_bits, "bits"},      {&name_item, "item"},
         {&name_seed, "seed"},      {&name_call, "call"},
         {&name_base, "base"},      {&name_name, "name"},       {&name_persist, "persist_values"},
+        {&name_out, "out"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

@@ -6,14 +6,15 @@
 #ifndef NL_FASTPATH_BUILDERS_H
 #define NL_FASTPATH_BUILDERS_H
 
+#include "fastpath_recalled.h"
 #include "fastpath_views.h"
 #include <stddef.h>
 #include <structmember.h>
 
 /* Builders -------------------------------------------------------------------------------------------------------- */
 
-enum kind { UNARY, BINARY, TERNARY, REDUCTION, COMPOSED, ASSIGN, VIEW };
-static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "composed", "assign", "view"};
+enum kind { UNARY, BINARY, TERNARY, REDUCTION, COMPOSED, RECALLED, ASSIGN, VIEW }; /* those before ASSIGN build nodes */
+static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "composed", "recalled", "assign", "view"};
 
 typedef struct {
     PyObject_HEAD
@@ -25,7 +26,10 @@ typedef struct {
     enum kind kind;
     int skip; /* arguments before the operands: 1 in a method of backends */
     int halves; /* whether a composition has the same steps in 16 bits */
+    int out; /* place of the parameter `out` behind these, of a method that computes the nodes into it; -1: it has none */
 } Builder;
+
+static PyObject *name_assign, *name_out;
 
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value);
 
@@ -40,7 +44,7 @@ static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *nam
     return count ? given[1] : NULL;
 }
 
-/* The result of a call; NULL without an exception if Python has to do it. */
+/* The result of a call; NULL without an exception where there is no rule for it. */
 static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     PyObject *axis;
@@ -58,6 +62,8 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     case COMPOSED:
         axis = axis_of(given, count, named, self->axis);
         return axis && (self->halves || !has_dtype(given[0], is_half)) ? build_composed(self->spec, given[0], axis) : NULL;
+    case RECALLED:
+        return NULL;
     case ASSIGN:
         return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
     case VIEW:
@@ -66,14 +72,44 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     return NULL;
 }
 
+/* The nodes of a call: by the rule of their kind, else as Python has made them before, else by Python. */
+static PyObject *build_or_recall(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
+{
+    PyObject *made = count > self->skip ? build(self, given + self->skip, count - self->skip, named) : NULL;
+    if (made || PyErr_Occurred())
+        return made;
+    if (self->kind < ASSIGN && count > self->skip)
+        return recall(&(Built){self->original, NULL, given, named, count, self->skip});
+    return PyObject_Vectorcall(self->original, given, (size_t)count, named);
+}
+
+/* `out`, a tensor, which is the last argument of a call; NULL: it has none. */
+static PyObject *out_of(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
+{
+    const Py_ssize_t names = named ? PyTuple_GET_SIZE(named) : 0;
+    const int by_name = names && PyTuple_GET_ITEM(named, names - 1) == name_out;
+    if (self->out < 0 || !(by_name || (!names && count == self->skip + self->out + 1)))
+        return NULL;
+    PyObject *last = given[count + names - 1];
+    return is_tensor(Py_TYPE(last)) ? last : NULL;
+}
+
+static PyObject *store(PyObject *backend, PyObject *target, PyObject *value);
+
 static PyObject *builder_call(PyObject *object, PyObject *const *given, size_t flagged, PyObject *named)
 {
     const Builder *self = (Builder *)object;
-    const Py_ssize_t count = PyVectorcall_NARGS(flagged) - self->skip;
-    PyObject *made = count >= 0 ? build(self, given + self->skip, count, named) : NULL;
-    if (made || PyErr_Occurred())
-        return made;
-    return PyObject_Vectorcall(self->original, given, flagged, named);
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged), names = named ? PyTuple_GET_SIZE(named) : 0;
+    PyObject *out = out_of(self, given, count, named);
+    if (!out)
+        return build_or_recall(self, given, count, named);
+    PyObject *others = names > 1 ? PyTuple_GetSlice(named, 0, names - 1) : NULL, *done = NULL;
+    PyObject *made = PyErr_Occurred() ? NULL : build_or_recall(self, given, names ? count : count - 1, others);
+    if (made)
+        done = store(given[0], out, made);
+    Py_XDECREF(others);
+    Py_XDECREF(made);
+    return done;
 }
 
 static PyObject *builder_bound(PyObject *self, PyObject *object, PyObject *type)
@@ -144,17 +180,17 @@ static int is_composition(PyObject *steps)
 
 static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    static char *names[] = {"kind", "original", "spec", "axis", "skip", "halves", "whole", NULL};
+    static char *names[] = {"kind", "original", "spec", "axis", "skip", "halves", "whole", "out", NULL};
     const char *kind;
     PyObject *original, *spec = Py_None, *axis = Py_None, *whole = Py_None;
-    int skip = 0, halves = 0;
+    int skip = 0, halves = 0, out = -1;
     size_t k = 0;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOppO", names, &kind, &original, &spec, &axis, &skip, &halves, &whole))
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOppOi", names, &kind, &original, &spec, &axis, &skip, &halves, &whole, &out))
         return NULL;
     while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
         k++;
     if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || ((k == ASSIGN || k == VIEW) && !skip)
-        || (k == COMPOSED && !is_composition(spec))) {
+        || (k == COMPOSED && !is_composition(spec)) || (out >= 0 && !skip)) {
         PyErr_Format(PyExc_TypeError, "no builder of kind '%s' for %R", kind, original);
         return NULL;
     }
@@ -165,6 +201,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *name
     self->kind = (enum kind)k;
     self->skip = skip;
     self->halves = halves;
+    self->out = out;
     self->original = own(original);
     self->spec = own(spec);
     self->axis = own(axis);
@@ -223,19 +260,22 @@ static PyTypeObject builder_type = {
 
 /* Operators ------------------------------------------------------------------------------------------------------- */
 
-enum operator { NEG, ABS, SQR, ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, LT, LE, EQ, NE, GT, GE, OPERATORS };
+enum operator {
+    NEG, ABS, SQR, ADD, SUB, MUL, DIV, FLOORDIV, MOD, POW, LT, LE, EQ, NE, GT, GE, MATMUL, AND, OR, XOR, LSHIFT, RSHIFT, INVERT, OPERATORS
+};
 /* Comparisons are in the order of Python's Py_LT to Py_GE. */
 
 static Builder *operators[OPERATORS];
-static PyObject *name_assign;
 
 static PyObject *operate(enum operator which, PyObject *a, PyObject *b)
 {
     const Builder *row = operators[which];
-    PyObject *made = b ? build_two(row->spec, row->whole, a, b) : build_one(row->spec, row->whole, a);
+    PyObject *made = NULL;
+    if (row->kind != RECALLED)
+        made = b ? build_two(row->spec, row->whole, a, b) : build_one(row->spec, row->whole, a);
     if (made || PyErr_Occurred())
         return made;
-    return PyObject_CallFunctionObjArgs(row->original, a, b, NULL);
+    return recall(&(Built){row->original, NULL, (PyObject *[]){a, b}, NULL, b ? 2 : 1, 0});
 }
 
 static PyObject *negative(PyObject *a) { return operate(NEG, a, NULL); }
@@ -246,6 +286,13 @@ static PyObject *multiply(PyObject *a, PyObject *b) { return operate(MUL, a, b);
 static PyObject *divide(PyObject *a, PyObject *b) { return operate(DIV, a, b); }
 static PyObject *divide_down(PyObject *a, PyObject *b) { return operate(FLOORDIV, a, b); }
 static PyObject *remain(PyObject *a, PyObject *b) { return operate(MOD, a, b); }
+static PyObject *multiply_matrices(PyObject *a, PyObject *b) { return operate(MATMUL, a, b); }
+static PyObject *and(PyObject *a, PyObject *b) { return operate(AND, a, b); }
+static PyObject *or(PyObject *a, PyObject *b) { return operate(OR, a, b); }
+static PyObject *xor(PyObject *a, PyObject *b) { return operate(XOR, a, b); }
+static PyObject *shift_left(PyObject *a, PyObject *b) { return operate(LSHIFT, a, b); }
+static PyObject *shift_right(PyObject *a, PyObject *b) { return operate(RSHIFT, a, b); }
+static PyObject *invert(PyObject *a) { return operate(INVERT, a, NULL); }
 
 static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
 {
@@ -286,6 +333,21 @@ static PyObject *compare(PyObject *a, PyObject *b, int how)
     return slots_of(a)->compare(a, b, how);
 }
 
+/* backend.assign(target, value), without a look for the method where it is the extension's. */
+static PyObject *store(PyObject *backend, PyObject *target, PyObject *value)
+{
+    PyObject *method = PyObject_GenericGetAttr(backend, name_assign), *done = NULL; /* past its __getattr__ */
+    if (method && PyMethod_Check(method) && Py_TYPE(PyMethod_GET_FUNCTION(method)) == &builder_type
+        && ((Builder *)PyMethod_GET_FUNCTION(method))->kind == ASSIGN)
+        done = assign(backend, target, value);
+    if (!done && (!PyErr_Occurred() || !method)) {
+        PyErr_Clear();
+        done = PyObject_CallMethodObjArgs(backend, name_assign, target, value, NULL);
+    }
+    Py_XDECREF(method);
+    return done;
+}
+
 /* `tensor[index] = value`: Tensor.__setitem__, of which this is the case of [:]. */
 static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
 {
@@ -294,18 +356,9 @@ static int set_item(PyObject *tensor, PyObject *index, PyObject *value)
         return slots_of(tensor)->set_item(tensor, index, value);
     Place *place = kept_place(tensor);
     PyObject *backend = place ? own(place->backend) : PyObject_GetAttr(tensor, name_backend);
-    PyObject *method = backend ? PyObject_GenericGetAttr(backend, name_assign) : NULL; /* past its __getattr__ */
-    PyObject *done = NULL;
-    if (method && PyMethod_Check(method) && Py_TYPE(PyMethod_GET_FUNCTION(method)) == &builder_type
-        && ((Builder *)PyMethod_GET_FUNCTION(method))->kind == ASSIGN)
-        done = assign(backend, tensor, value);
-    if (!done && (!PyErr_Occurred() || (backend && !method))) {
-        PyErr_Clear();
-        done = PyObject_CallMethodObjArgs(backend, name_assign, tensor, value, NULL);
-    }
+    PyObject *done = backend ? store(backend, tensor, value) : NULL;
     Py_XDECREF(place);
     Py_XDECREF(backend);
-    Py_XDECREF(method);
     if (!done)
         return -1;
     Py_DECREF(done);
@@ -349,6 +402,13 @@ static int attach(PyTypeObject *type)
     number->nb_floor_divide = divide_down;
     number->nb_remainder = remain;
     number->nb_power = power;
+    number->nb_matrix_multiply = multiply_matrices;
+    number->nb_and = and;
+    number->nb_or = or;
+    number->nb_xor = xor;
+    number->nb_lshift = shift_left;
+    number->nb_rshift = shift_right;
+    number->nb_invert = invert;
     type->tp_richcompare = compare;
     if (k) {
         tensor_class[k - 1] = type;

@@ -10,14 +10,8 @@
 #define NL_FASTPATH_CALLS_H
 
 #include "fastpath_builders.h"
-#include "fastpath_table.h"
 
-enum {
-    MOST_PARAMETERS = 32, MOST_CALL_WORDS = 4096, MOST_OPERANDS = 64, MOST_LISTED = 2048,
-    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, IDENTIFIED, LISTED, FUNCTION, TENSOR /* and above: kinds of arguments */
-};
-
-static PyObject *name_replay, *name_table, *name_begin_call, *name_end_call;
+static PyObject *name_begin_call, *name_end_call;
 
 typedef struct {
     PyObject_HEAD
@@ -30,45 +24,7 @@ typedef struct {
     int pinned;           /* whether it takes lists of tensors, and the program is for these very tensors */
 } Forwarding;
 
-/* A call: its arguments by parameter, the places of those that are tensors or in lists, its key. */
-typedef struct {
-    PyObject *at[MOST_PARAMETERS];
-    Place *place[MOST_PARAMETERS];
-    int parameters, words, listed;
-    uint64_t hash;
-    int64_t word[MOST_CALL_WORDS];
-    Place *held[MOST_LISTED];
-} Asked;
-
 /* Keys ------------------------------------------------------------------------------------------------------------- */
-
-static int ask_word(Asked *asked, int64_t word)
-{
-    if (asked->words == MOST_CALL_WORDS)
-        return -1;
-    asked->hash = mix(asked->hash, (uint64_t)word);
-    asked->word[asked->words++] = word;
-    return 0;
-}
-
-static int ask_tensor(Asked *asked, int k, PyObject *backend, int pinned)
-{
-    Place *place = asked->place[k] = place_of(asked->at[k]);
-    if (!place || place->backend != backend || (place->words[0] & ON_DEVICE && rounds(asked->at[k])))
-        return -1;
-    const Py_ssize_t count = Py_SIZE(place);
-    int first = 0;
-    while (asked->at[first] != asked->at[k])
-        first++;
-    if (asked->words + 2 + count > MOST_CALL_WORDS || ask_word(asked, TENSOR + first))
-        return -1;
-    if (pinned && ask_word(asked, (int64_t)(intptr_t)place->address))
-        return -1;
-    ask_word(asked, place->words[0] & ~NOT_ALIGNED); /* programs of a device look where their operands begin */
-    for (Py_ssize_t word = 1; word < count; word++)
-        ask_word(asked, place->words[word]);
-    return 0;
-}
 
 /* A list of tensors and None, which are told by their places: these are held, so that no others have their addresses. */
 static int ask_list(Asked *asked, PyObject *list, PyObject *backend)
@@ -85,21 +41,6 @@ static int ask_list(Asked *asked, PyObject *list, PyObject *backend)
             return -1;
     }
     return 0;
-}
-
-static int ask_plain(Asked *asked, PyObject *value)
-{
-    int64_t bits;
-    if (!value || value == Py_None || value == Py_True || value == Py_False)
-        return ask_word(asked, !value ? ABSENT : value == Py_None ? NOTHING : value == Py_True ? YES : NO);
-    if (PyFloat_CheckExact(value)) {
-        const double real = PyFloat_AS_DOUBLE(value);
-        memcpy(&bits, &real, sizeof bits);
-        return ask_word(asked, REAL_NUMBER) || ask_word(asked, bits) ? -1 : 0;
-    }
-    if (!PyLong_CheckExact(value) || integer_of(value, &bits))
-        return -1;
-    return ask_word(asked, WHOLE_NUMBER) || ask_word(asked, bits) ? -1 : 0;
 }
 
 static int ask_attributes(Asked *asked, const Forwarding *self, PyObject *backend)
@@ -166,14 +107,6 @@ static int ask(Asked *asked, const Forwarding *self, PyObject *const *given, Py_
         if (ask_argument(asked, self, k, backend))
             return -1;
     return ask_attributes(asked, self, backend);
-}
-
-static void forget_asked(Asked *asked)
-{
-    for (int k = 0; k < asked->parameters; k++)
-        Py_XDECREF(asked->place[k]);
-    while (asked->listed)
-        Py_DECREF(asked->held[--asked->listed]);
 }
 
 /* Running ---------------------------------------------------------------------------------------------------------- */
@@ -337,20 +270,6 @@ static PyObject *learn_call(const Forwarding *self, Asked *asked, Table *table, 
 }
 
 /* Forwarding: a method of backends --------------------------------------------------------------------------------- */
-
-/* The table of a backend, `backend._replay.table`, and in `replay` its owner, both new references; NULL if all is left to
- * Python. */
-static Table *table_of(PyObject *backend, PyObject **replay)
-{
-    *replay = serial ? NULL : PyObject_GenericGetAttr(backend, name_replay); /* in a forked process no thread may start */
-    PyObject *table = *replay ? PyObject_GenericGetAttr(*replay, name_table) : NULL;
-    if (table && Py_TYPE(table) == &table_type)
-        return (Table *)table;
-    Py_XDECREF(table);
-    Py_CLEAR(*replay);
-    PyErr_Clear();
-    return NULL;
-}
 
 static PyObject *forwarding_call(PyObject *object, PyObject *const *given, size_t flagged, PyObject *named)
 {

@@ -24,7 +24,7 @@ typedef struct {
     int words, aparts, phases;
     int restarts; /* of an assignment: the steps after which all can be computed again: none that is read was overwritten */
     int returns;  /* of a call: the parameter whose tensor is returned; -1: `returned` */
-    PyObject *returned; /* None, or a tuple of integers */
+    PyObject *returned; /* None, or a tuple of integers; of a builder: the steps that make its nodes, None: none do */
     Program *program; /* NULL: left to Python */
     PyObject *keep;   /* owners of what the key has addresses of, or NULL */
     int64_t *word;    /* the key; what follows lies behind it */
@@ -134,6 +134,7 @@ static int table_traverse(PyObject *object, visitproc visit, void *arg)
         if (self->table[slot]) {
             Py_VISIT((PyObject *)self->table[slot]->program);
             Py_VISIT(self->table[slot]->keep);
+            Py_VISIT(self->table[slot]->returned);
         }
     return 0;
 }
@@ -190,5 +191,54 @@ static PyTypeObject table_type = {
     .tp_methods = table_methods,
     .tp_members = table_members,
 };
+
+/* The table of a backend ------------------------------------------------------------------------------------------ */
+
+static PyObject *name_replay, *name_table;
+
+/* Where instances of `type` have a slot; 0 if it is none, with an exception if the class does not have it at all. */
+static Py_ssize_t slot_at(PyTypeObject *type, PyObject *name)
+{
+    PyObject *descriptor = PyObject_GetAttr((PyObject *)type, name);
+    const int found = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
+    const PyMemberDef *member = found ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
+    const Py_ssize_t at = found && member->type == T_OBJECT_EX ? member->offset : 0;
+    Py_XDECREF(descriptor);
+    return at;
+}
+
+/* What slot_at() found of a class. */
+typedef struct {
+    PyTypeObject *type;
+    Py_ssize_t at;
+} SlotOf;
+
+static SlotOf replay_slot, table_slot; /* of the first class of backends that is met, and of Replay */
+
+/* `object.name`, in less time where that is a slot: of every assignment these two are asked for. */
+static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
+{
+    if (!known->type) {
+        known->at = slot_at(Py_TYPE(object), name);
+        PyErr_Clear();
+        known->type = (PyTypeObject *)own((PyObject *)Py_TYPE(object));
+    }
+    PyObject *value = known->at && Py_TYPE(object) == known->type ? SLOT(object, known->at) : NULL;
+    return value ? own(value) : PyObject_GenericGetAttr(object, name);
+}
+
+/* The table of a backend, `backend._replay.table`, and in `replay` its owner, both new references; NULL if all is left to
+ * Python. */
+static Table *table_of(PyObject *backend, PyObject **replay)
+{
+    *replay = serial ? NULL : get_slot(backend, name_replay, &replay_slot); /* in a forked process no thread may start */
+    PyObject *table = *replay ? get_slot(*replay, name_table, &table_slot) : NULL;
+    if (table && Py_TYPE(table) == &table_type)
+        return (Table *)table;
+    Py_XDECREF(table);
+    Py_CLEAR(*replay);
+    PyErr_Clear();
+    return NULL;
+}
 
 #endif
