@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.planted.table import KERNELS, C, Mutant
 
-DEVICE, PLACES, WALK, CALLS = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "calls"))
+DEVICE, PLACES, WALK, ASKED = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "asked"))
 STAGE, STEP = KERNELS + "cuda/stage.py", KERNELS + "cuda/step.py"
 STARTS, GRAPHS = "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
 REDUCE = KERNELS + "templates/cuda/reduce.cu.j2"
@@ -62,5 +62,5 @@ MUTANTS = (
     fault("product: alpha is not part of the key", BLAS, "out.dtype, alpha, beta,\n", "out.dtype, beta,\n"),
     fault("product: strides are not part of the key", BLAS, "a.shape, a.strides, a.dtype", "a.shape, a.dtype"),
     fault("product: calls of the old precision kept", LINALG, "        self.executor.replay.clear()  # calls multiply as was set when they were made\n", ""),
-    fault("product: stochastic rounding is forgotten", CALLS, " || (place->words[0] & ON_DEVICE && rounds(asked->at[k]))", ""),
+    fault("product: stochastic rounding is forgotten", ASKED, " || (place->words[0] & ON_DEVICE && rounds(asked->at[k]))", ""),
 )

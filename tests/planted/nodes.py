@@ -63,8 +63,9 @@ MUTANTS = tuple(
     Mutant("nodes", name, BUILDERS, old, new)
     for name, old, new in (
         ("the last operand is taken for `out`", "self->out < 0 || !(by_name ||", "!(by_name ||"),
-        ("an operand behind others is taken for `out`", "count == self->skip + self->out + 1", "count > self->skip + 1"),
-        ("any name is taken for `out`", "PyTuple_GET_ITEM(named, names - 1) == name_out", "1"),
+        ("an operand behind others is taken for `out`", "count == before + 1", "count > self->skip + 1"),
+        ("any name is taken for `out`", "PyTuple_GET_ITEM(named, names - 1) == name_out && count", "1 && count"),
+        ("`out` may be given twice", "== name_out && count <= before;", "== name_out;"),
         ("`out` may be anything", "return is_tensor(Py_TYPE(last)) ? last : NULL;", "return last;"),
         ("other names are lost beside `out`", "names > 1 ? PyTuple_GetSlice(named, 0, names - 1) : NULL", "NULL"),
     )

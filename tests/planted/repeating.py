@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import KERNELS, C, Mutant
 
-CALLS, CHECKED, WALK, PROGRAM, TABLE, ASSIGNMENTS = (
-    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "checked", "walk", "program", "table", "assignments")
+CALLS, ASKED, CHECKED, WALK, PROGRAM, TABLE, ASSIGNMENTS = (
+    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "asked", "checked", "walk", "program", "table", "assignments")
 )
 ARENA, JOINED, REPLAY = KERNELS + "run/arena.py", KERNELS + "run/program.py", KERNELS + "c/replay.py"
 PASSES, LAID = "neonlike/autograd/passes.py", "neonlike/autograd/laid.py"
@@ -47,17 +47,17 @@ MUTANTS = (
     fault("pass: nothing is let go", LAID, "if self._last[key] == number)", "if False)"),
     fault("pass: a part of it is enough", PASSES, "if not self.trace.is_whole or not laid.is_known:", "if not laid.is_known:"),
     fault("pass: what was learned is of no account", KERNELS + "c/replay.py", '"""Forget what was learned."""\n        self._forget()', '"""Forget what was learned."""'),
-    fault("which tensors are one is not part of the key", CALLS, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
-    fault("numbers are not part of the key", CALLS, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
+    fault("which tensors are one is not part of the key", ASKED, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
+    fault("numbers are not part of the key", ASKED, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
     fault("the layer is not part of the key", CALLS, "ask_word(asked, IDENTIFIED) || ask_word(asked, (int64_t)(intptr_t)value)", "ask_word(asked, IDENTIFIED)"),
     fault("attributes are not part of the key", CALLS, "return ask_attributes(asked, self, backend);", "return 0;"),
-    fault("tensors of other backends are taken", CALLS, "place->backend != backend || ", ""),
+    fault("tensors of other backends are taken", ASKED, "place->backend != backend || ", ""),
     fault("what goes by name goes by place too", CALLS, "count > self->positional", "count > parameters"),
     fault("an argument given twice is taken", CALLS, "looked == parameters || asked->at[next]", "looked == parameters"),
     fault("tensors that overlap are taken", CALLS, "if (apart->low < distance && distance < apart->high)", "if (distance == 0)"),
     fault("what the kernel refuses is done", PROGRAM, "while (next < self->steps && !*status) {", "while (next < self->steps) {"),
     fault("any result is taken for a tensor", CALLS, "entry->returns = parameter_of(asked, result);", "entry->returns = -1, result = Py_None;"),
-    fault("a forked process starts threads", CALLS, "serial ? NULL : PyObject_GenericGetAttr(backend, name_replay)", "PyObject_GenericGetAttr(backend, name_replay)"),
+    fault("a forked process starts threads", TABLE, "serial ? NULL : get_slot(backend, name_replay, &replay_slot)", "get_slot(backend, name_replay, &replay_slot)"),
     fault("a full table takes more", TABLE, "if (self->used >= TABLE / 2)", "if (self->used >= TABLE - 2)"),
     fault("names are not looked at", CHECKED, "for (Py_ssize_t k = 0; k < names && !value; k++)", "for (Py_ssize_t k = 0; k < 0 && !value; k++)"),
     fault("names are taken for interned", CHECKED, "return 0; /* else equal names are one object */", "continue; /* else equal names are one object */"),

@@ -434,6 +434,8 @@ def test_python_is_not_called_for_out(fast: Backend, extension: Any) -> None:
 
 def test_a_backends_own_assignment_is_used(extension: Any) -> None:
     class Backend(NervanaCPU):
+        backend_name = ""
+
         def assign(self, target: Any, value: Any) -> Any:
             assigned.append(target)
             return super().assign(target, value)

@@ -87,8 +87,9 @@ static PyObject *build_or_recall(const Builder *self, PyObject *const *given, Py
 static PyObject *out_of(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     const Py_ssize_t names = named ? PyTuple_GET_SIZE(named) : 0;
-    const int by_name = names && PyTuple_GET_ITEM(named, names - 1) == name_out;
-    if (self->out < 0 || !(by_name || (!names && count == self->skip + self->out + 1)))
+    const Py_ssize_t before = self->skip + self->out; /* arguments by position */
+    const int by_name = names && PyTuple_GET_ITEM(named, names - 1) == name_out && count <= before;
+    if (self->out < 0 || !(by_name || (!names && count == before + 1)))
         return NULL;
     PyObject *last = given[count + names - 1];
     return is_tensor(Py_TYPE(last)) ? last : NULL;
