@@ -192,6 +192,7 @@ TESTS = {
         "blueprints": "layers/blueprint: blueprints errors networks recurrent",
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
+        "interleaved": "kernels/c: reduction_forms",
         "int8": "kernels/c: quads fastpath_int8 backends/primitives/int8: products matrices memory",
         "int8_tiles": "kernels/c: quad_tiles quad_tile_code",
         "quantize": "layers/core: int8 layers/recurrent: recurrent_int8 models: quantize",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from neonlike.backends.dlpack import import_bfloat16
 from neonlike.errors import DTypeError, NeonlikeError
-from neonlike.optree.dtypes import as_dtype, holds
+from neonlike.optree.dtypes import SUPPORTED, as_dtype, holds
 from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, is_regrouped
 
 Array = npt.NDArray[Any]
@@ -110,6 +110,8 @@ def array_to_wrap(value: Any) -> Array:
     DTypeError
         If it is anything else, or has masked elements.
     """
+    if value.__class__ is np.ndarray and value.ndim > 1 and value.dtype in SUPPORTED:  # the common case
+        return value.view()  # type: ignore[no-any-return]  # one whose shape is nobody else's to change
     if not isinstance(value, np.ndarray):
         raise DTypeError(f"wrap: needs a NumPy array, to share its memory, got {type(value).__name__}; use be.array")
     as_dtype(value.dtype, "wrap")

@@ -20,7 +20,9 @@ MUTANTS = tuple(
         ("two kinds of floats are one", "const int known = its.dtype == traits->dtype || promoted || is_integer(its.dtype);", "const int known = 1;"),
         ("shapes are not joined", "Py_SETREF(traits->shape, shape);", "Py_DECREF(shape);"),
         ("tensors of another backend are taken", "known && its.backend == traits->backend ?", "known ?"),
-        ("NumPy's numbers on the left are left to Python", "else if ((number = value_of_scalar(a)))", "else if ((number = NULL))"),
+        ("NumPy's numbers on the left are left to Python", "else if ((instead = stand_in(a, b, backend)))", "else if ((instead = NULL))"),
+        ("arrays are of the operand's backend, whichever method was called", "if (!backend || backend == traits.backend)", "if (1)"),
+        ("arrays of one axis are columns", "PyLong_AsLong(ndim) > 1", "PyLong_AsLong(ndim) > 0"),
     )
 ) + tuple(
     Mutant("nodes", name, C + "fastpath/fastpath_views.h", old, new)

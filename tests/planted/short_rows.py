@@ -1,4 +1,4 @@
-"""Faults in elementwise kernels by blocks of short rows."""
+"""Faults in elementwise kernels by blocks of short rows, and in positions in rows that lie between each other."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.planted.table import KERNELS, C, Mutant
 
-TEMPLATE, FIT = C + "elementwise.c.j2", KERNELS + "c/fit.py"
+TEMPLATE, PARTS, FIT = C + "elementwise.c.j2", C + "reduce/parts.c.j2", KERNELS + "c/fit.py"
 
 MUTANTS = tuple(
     Mutant("short_rows", name, file, old, new)
@@ -24,5 +24,15 @@ MUTANTS = tuple(
         ("positions in a row taken for an array", FIT, "elif isinstance(arrays[i], Counter) or (down", "elif (down"),
         ("rows apart taken for one value a row", FIT, " or (down and right):", ":"),
         ("blocks longer than their buffers", FIT, "each = unit * max(1, BLOCK // (unit * width))", "each = unit * max(1, 8 * BLOCK // (unit * width))"),
+    )
+) + tuple(
+    Mutant("interleaved", name, PARTS, old, new)
+    for name, old, new in (
+        ("each part begins anew at its last block", "c == first ? part : &found", "part"),
+        ("later blocks of a part are not looked at", "if (c != first)\n                    merge0", "if (0)\n                    merge0"),
+        ("the last block ends at that of the part before", "const int64_t first = k * s->each, last = first + s->each < s->length ? first + s->each : s->length;", "const int64_t first = k * s->each, last = first + s->each < s->length ? first + s->each : first;"),
+        ("all rows are the first", "const struct arguments one = row_of(&s->g, row);\n                struct", "const struct arguments one = row_of(&s->g, 0);\n                struct"),
+        ("later parts are not looked at", "            merge0(part, part + k);\n        settle1(&one, part);", "            merge0(part, part);\n        settle1(&one, part);"),
+        ("the last part's largest counts", "        for (int64_t k = 1; k < s->parts; k++)\n            merge0(part, part + k);\n        settle1(&one", "        for (int64_t k = 1; k < s->parts; k++)\n            merge0(part + k, part), *part = part[k];\n        settle1(&one"),
     )
 )  # fmt: skip

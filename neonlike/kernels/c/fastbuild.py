@@ -40,7 +40,7 @@ _INTEGERS = tuple(dtype for dtype in SUPPORTED if compute_dtype(dtype) is I64)
 def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
     answers = Replayed.LEFT, Replayed.DONE, Replayed.NEW
-    extension.set_up(OpTreeNode, describe, tree_steps, F16, F32, F64, _INTEGERS, np.generic, answers)
+    extension.set_up(OpTreeNode, describe, tree_steps, F16, F32, F64, _INTEGERS, np.generic, np.ndarray, answers)
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
     program.caller[:] = [extension.calls]
     extension.take_workspace(workspace.kept, workspace.held_workspace)

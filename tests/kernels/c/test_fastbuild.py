@@ -254,6 +254,31 @@ def test_numbers_of_numpy_are_values_in_nodes_that_are_built_without_python(
             add(a, wrong)
 
 
+def test_arrays_are_tensors_over_their_memory_in_nodes_that_are_built_without_python(
+    fast: Backend, extension: Any
+) -> None:
+    a, add = fast.ones((2, 3)), extension.Builder("binary", refuse, OPS["add"])
+    for dtype in (np.float32, np.int32, np.bool_):
+        array = np.ones((2, 3), dtype)
+        for node in (add(a, array), add(array, a)) if dtype is np.float32 else ():
+            (tensor,) = [one for one in node.operands if one is not a]
+            array[0, 1] = 5
+            assert tensor.backend is fast and tensor.array[0, 1] == 5 and tensor.array is not array
+        assert (a + array).astensor().tolist() == (1.0 + array).tolist()
+    for wrong in (np.ones(3), np.ones(()), np.ones((2, 3), np.complex64), np.ones((2, 3), object), np.ones((4, 3))):
+        with pytest.raises(Refused):
+            add(a, wrong)
+    read_only, swapped = np.ones((2, 3), np.float32), np.ones((2, 3), ">f4")
+    read_only.flags.writeable = False
+    for array in (read_only, swapped, read_only.T.T, np.ones((6, 6), np.float32)[::3, ::2]):
+        assert (a * array).astensor().tolist() == [[1.0] * 3] * 2
+    with by(extension, "C"):
+        before = sys.getrefcount(read_only), sys.getrefcount(fast)
+        for _ in range(99):
+            assert (a + read_only).shape == (2, 3)
+        assert (sys.getrefcount(read_only), sys.getrefcount(fast)) == before
+
+
 class Own(CPUTensor):
     """A user's class of tensors."""
 

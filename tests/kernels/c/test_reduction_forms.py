@@ -282,3 +282,21 @@ def test_a_pass_over_what_a_pass_before_it_kept(be: Backend, rng: np.random.Gene
         out[:] = expression
         close = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-12}[dtype]
         np.testing.assert_allclose(out.get(), wanted, rtol=close, atol=close * length, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("columns", [2, 5, 10])
+def test_positions_in_interleaved_rows_that_caches_do_not_hold(
+    be: Backend, threads: int, taken: list[str], dtype: str, columns: int
+) -> None:
+    rows = (9 << 20) // (columns * np.dtype(dtype).itemsize) + 7
+    host = np.random.default_rng(columns).integers(-50, 50, (rows, columns)).astype(dtype)
+    host[[5, 2047, 2048, fit.SPLIT, rows - 1], 0] = 99  # the first of the largest counts
+    host[rows - 3 :, 1] = -99
+    host[[fit.SPLIT - 1, fit.SPLIT + 1], -1] = 98
+    if dtype != "int32":
+        host[[fit.SPLIT + 9, rows - 1], -1] = np.nan
+    x = be.array(host, dtype=dtype)
+    np.testing.assert_array_equal(be.argmax(x, axis=0).asnumpyarray()[0], host.argmax(0))
+    np.testing.assert_array_equal(be.argmin(x, axis=0).asnumpyarray()[0], host.argmin(0))
+    assert set(taken) == {"split"}

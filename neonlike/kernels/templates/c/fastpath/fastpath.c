@@ -85,11 +85,11 @@ static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 
 static PyObject *set_up(PyObject *module, PyObject *given)
 {
-    PyTypeObject *type, *scalar;
+    PyTypeObject *type, *scalar, *array;
     PyObject *function, *steps, *half, *single, *twice, *whole, *answer[ANSWERS];
     (void)module;
-    if (!PyArg_ParseTuple(given, "O!OOOOOO!O!(OOO)", &PyType_Type, &type, &function, &steps, &half, &single, &twice, &PyTuple_Type, &whole,
-                          &PyType_Type, &scalar, &answer[LEFT], &answer[DONE], &answer[NEW]))
+    if (!PyArg_ParseTuple(given, "O!OOOOOO!O!O!(OOO)", &PyType_Type, &type, &function, &steps, &half, &single, &twice, &PyTuple_Type, &whole,
+                          &PyType_Type, &scalar, &PyType_Type, &array, &answer[LEFT], &answer[DONE], &answer[NEW]))
         return NULL;
     if (slot_offset(type, "spec", &spec_at) || slot_offset(type, "operands", &operands_at)
         || slot_offset(type, "attrs", &attrs_at) || slot_offset(type, "shape", &shape_at)
@@ -103,6 +103,7 @@ static PyObject *set_up(PyObject *module, PyObject *given)
     float64 = own(twice);
     integers = own(whole);
     numpy_scalar = (PyTypeObject *)own((PyObject *)scalar);
+    numpy_array = (PyTypeObject *)own((PyObject *)array);
     for (int k = 0; k < ANSWERS; k++)
         answers[k] = own(answer[k]);
     Py_RETURN_NONE;
@@ -159,7 +160,7 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, tree_steps, float16, float32, float64, integers, base of NumPy's numbers, answers): once, before anything else."},
+    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, tree_steps, float16, float32, float64, integers, base of NumPy's numbers, its arrays, answers): once, before anything else."},
     {"take_workspace", take_workspace, METH_VARARGS, "take_workspace(what a thread keeps, function): see workspace.py."},
     {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
     {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},
@@ -194,7 +195,7 @@ static int intern_names(void)
         {&name_bits, "bits"},      {&name_item, "item"},
         {&name_seed, "seed"},      {&name_call, "call"},
         {&name_base, "base"},      {&name_name, "name"},       {&name_persist, "persist_values"},
-        {&name_out, "out"},
+        {&name_out, "out"},        {&name_ndim, "ndim"},       {&name_wrap, "wrap"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

@@ -53,7 +53,7 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     case UNARY:
         return count == 1 && !named ? build_one(self->spec, self->whole, given[0]) : NULL;
     case BINARY:
-        return count == 2 && !named ? build_two(self->spec, self->whole, given[0], given[1]) : NULL;
+        return count == 2 && !named ? build_two(self->spec, self->whole, given[0], given[1], self->skip ? given[-1] : NULL) : NULL;
     case TERNARY:
         return count == 3 && !named ? build_three(self->spec, given[0], given[1], given[2]) : NULL;
     case REDUCTION:
@@ -273,7 +273,7 @@ static PyObject *operate(enum operator which, PyObject *a, PyObject *b)
     const Builder *row = operators[which];
     PyObject *made = NULL;
     if (row->kind != RECALLED)
-        made = b ? build_two(row->spec, row->whole, a, b) : build_one(row->spec, row->whole, a);
+        made = b ? build_two(row->spec, row->whole, a, b, NULL) : build_one(row->spec, row->whole, a);
     if (made || PyErr_Occurred())
         return made;
     return recall(&(Built){row->original, NULL, (PyObject *[]){a, b}, NULL, b ? 2 : 1, 0});
@@ -328,7 +328,7 @@ static const Attached *slots_of(PyObject *object)
 static PyObject *compare(PyObject *a, PyObject *b, int how)
 {
     const Builder *row = operators[LT + how];
-    PyObject *made = build_two(row->spec, row->whole, a, b);
+    PyObject *made = build_two(row->spec, row->whole, a, b, NULL);
     if (made || PyErr_Occurred())
         return made;
     return slots_of(a)->compare(a, b, how);

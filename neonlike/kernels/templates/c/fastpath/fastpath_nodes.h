@@ -13,9 +13,9 @@ enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
 static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
-static PyTypeObject *numpy_scalar; /* the base of NumPy's numbers */
+static PyTypeObject *numpy_scalar, *numpy_array; /* the base of NumPy's numbers; its arrays */
 static PyObject *integers; /* a tuple: the dtypes that are computed in int64 */
-static PyObject *name_kind, *name_axis, *name_constant, *name_bits, *name_item;
+static PyObject *name_kind, *name_axis, *name_constant, *name_bits, *name_item, *name_ndim, *name_wrap;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -273,17 +273,41 @@ static PyObject *value_of_scalar(PyObject *operand)
     return number;
 }
 
-/* A node of two operands, of which one may be a number, Python's or NumPy's; `whole` as of build_one(). */
-static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
+/* The tensor that one of NumPy's arrays of two axes or more stands for beside `other`, an expression of `backend` unless that
+ * is NULL; a new reference, or NULL without an exception. */
+static PyObject *tensor_of_array(PyObject *array, PyObject *other, PyObject *backend)
 {
-    PyObject *made = build_pair(spec, whole, a, b), *number;
+    Traits traits;
+    PyObject *ndim = Py_TYPE(array) == numpy_array ? PyObject_GetAttr(array, name_ndim) : NULL, *tensor = NULL;
+    if (ndim && PyLong_AsLong(ndim) > 1 && numeric_traits(other, &traits, 1)) {
+        if (!backend || backend == traits.backend)
+            tensor = PyObject_CallMethodOneArg(traits.backend, name_wrap, array);
+        drop(&traits);
+    }
+    Py_XDECREF(ndim);
+    PyErr_Clear(); /* Python says what is wrong */
+    return tensor;
+}
+
+/* What stands for `operand` in a node beside `other`: a value of NumPy's, or a tensor; a new reference, or NULL. */
+static PyObject *stand_in(PyObject *operand, PyObject *other, PyObject *backend)
+{
+    PyObject *number = value_of_scalar(operand);
+    return number ? number : tensor_of_array(operand, other, backend);
+}
+
+/* A node of two operands, of which one may be a number, Python's or NumPy's, or an array; `whole` as of build_one(), `backend`
+ * that of a method, else NULL. */
+static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b, PyObject *backend)
+{
+    PyObject *made = build_pair(spec, whole, a, b), *instead;
     if (made || PyErr_Occurred())
         return made;
-    if ((number = value_of_scalar(b)))
-        made = build_pair(spec, whole, a, number);
-    else if ((number = value_of_scalar(a)))
-        made = build_pair(spec, whole, number, b);
-    Py_XDECREF(number);
+    if ((instead = stand_in(b, a, backend)))
+        made = build_pair(spec, whole, a, instead);
+    else if ((instead = stand_in(a, b, backend)))
+        made = build_pair(spec, whole, instead, b);
+    Py_XDECREF(instead);
     return made;
 }
 
@@ -458,7 +482,7 @@ static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
         return build_reduced_step(so_far, spec, operand[0], axis, kind == REDUCED_TO_CONSTANT);
     if (count == 1)
         return build_one(spec, Py_None, operand[0]);
-    return count == 2 ? build_two(spec, Py_None, operand[0], operand[1]) : build_three(spec, operand[0], operand[1], operand[2]);
+    return count == 2 ? build_two(spec, Py_None, operand[0], operand[1], NULL) : build_three(spec, operand[0], operand[1], operand[2]);
 }
 
 static PyObject *build_composed(PyObject *steps, PyObject *a, PyObject *axis)
