@@ -131,6 +131,19 @@ def test_values_that_were_asked_for_before_are_not_computed_again(
     assert repeated(fast, values=True) == 5, "of hidden, scores, loss, and of these two after hidden"
 
 
+def test_kept_values_that_are_leaves_too_are_told_apart(fast: Backend) -> None:
+    """Of two values beside each other either may be the one that a node has kept."""
+    rng = np.random.default_rng(0)
+    for which in (0, 0, 0, 1, 0, 1):
+        given = [ag.param(rng.random((2, 3))) for _ in range(2)]
+        results = [ag.exp(one) for one in given]
+        first, second = (result.value for result in results)
+        ag.sum(ag.const(first) * ag.const(second) * results[which]).backprop()
+        wanted = first.get() * second.get() * (first, second)[which].get()
+        np.testing.assert_allclose(given[which].partial_derivative.get(), wanted, rtol=1e-6)
+    assert repeated(fast) >= 1
+
+
 def test_repeated_values_keep_what_played_ones_keep(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     given = variables(fast, 0)
     found = []
