@@ -64,7 +64,6 @@ MUTANTS = tuple(
 ) + tuple(
     Mutant("nodes", name, BUILDERS, old, new)
     for name, old, new in (
-        ("the last operand is taken for `out`", "self->out < 0 || !(by_name ||", "!(by_name ||"),
         ("an operand behind others is taken for `out`", "count == before + 1", "count > self->skip + 1"),
         ("any name is taken for `out`", "PyTuple_GET_ITEM(named, names - 1) == name_out && count", "1 && count"),
         ("`out` may be given twice", "== name_out && count <= before;", "== name_out;"),

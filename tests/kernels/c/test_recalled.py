@@ -196,7 +196,8 @@ def test_what_has_no_key_goes_to_python(fast: Backend, builder: Any) -> None:
     for value in (np.ones((2, 3)), np.float32(1), 1j, 1 << 80, text, deep, {1: 2}, slice(1), object(),
         list(range(999))):
         assert calls_of(lambda value=value: builder(fast, a, value)) == TIMES
-    for operand in (fast.empty((0, 3)), F.add(1, 2), fast.rand(), NervanaCPU(rng_seed=0).ones((2, 3))):
+    other = NervanaCPU(rng_seed=0).ones((2, 3))
+    for operand in (fast.empty((0, 3)), F.add(1, 2), fast.rand(), other, other * 2):
         assert calls_of(lambda operand=operand: builder(fast, operand), 4) == 4
 
 
@@ -265,12 +266,27 @@ def test_attributes_are_each_nodes_own(fast: Backend) -> None:
 def test_operands_are_not_kept(fast: Backend) -> None:
     def run() -> list[Any]:
         a = fast.ones((2, 3))
-        node = fast.pad(a, 1)
-        return [weakref.ref(a), weakref.ref(node)]
+        e = a * 2
+        return [weakref.ref(one) for one in (a, e, fast.pad(a, 1), fast.pad(e, 1))]
 
     references = [one for _ in range(2 * TIMES) for one in run()]
     gc.collect()
     assert not any(reference() is not None for reference in references)
+
+
+def test_what_a_key_has_the_address_of_is_kept(fast: Backend, builder: Any) -> None:
+    def run() -> weakref.ref[Any]:
+        kind = type("Kind", (), {})
+        for _ in range(TIMES):
+            builder(fast, fast.ones((2, 3)), kind)
+        return weakref.ref(kind)
+
+    reference = run()
+    gc.collect()
+    assert reference() is not None
+    fast.executor.replay.clear()
+    gc.collect()
+    assert reference() is None
 
 
 def test_counts_of_references_stay_as_they_are(fast: Backend) -> None:
@@ -299,6 +315,9 @@ def test_backends_do_not_share_what_they_know(fast: Backend, builder: Any, exten
             node = builder(be, be.ones((2, 3)))
             assert node.backend is be
     assert pair.calls == 4  # type: ignore[attr-defined]
+    for operand in (fast.ones((2, 3)) * 1, other.ones((2, 3)) * 1):
+        for _ in range(TIMES):
+            assert builder(fast, operand).backend is operand.backend
     with pytest.raises(NeonlikeError):
         fast.concatenate([fast.ones((1, 2)), other.ones((1, 2))])
 
