@@ -154,6 +154,7 @@ TESTS = {
         "linalg": "kernels/c: gemm_blas backends/primitives: linalg optree: linalg",
         "stats": "backends: rest_helpers rest_memory families",
         "merge": "backends: rest_helpers",
+        "memory": "backends/tensors: memory",
         "scratch": "backends: rest_memory",
         "activation": "backends: rest_helpers families transforms: input_activations",
         "lazy": "optree: gradients lazy_primitives",

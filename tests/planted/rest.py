@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from tests.planted.table import EXPRESSIONS, KERNELS, MACHINE, OPTREE, PRIMITIVES, TENSORS, C, Mutant
+from tests.planted.table import CPU, EXPRESSIONS, KERNELS, MACHINE, OPTREE, PRIMITIVES, TENSORS, C, Mutant
 
 LOOKUP, LUT, LINALG, XNOR = PRIMITIVES + "lookup.py", C + "lut_bprop.c.j2", PRIMITIVES + "linalg.py", C + "xnor_product.c.j2"
 BLAS = C + "gemm_blas.c.j2"
+MEMORY = CPU + "memory.py"
 STATS, SCRATCH, MERGE, ACTIVATION = TENSORS + "stats.py", TENSORS + "scratch.py", MACHINE + "merge.py", EXPRESSIONS + "activation.py"
 NUMPY = OPTREE + "npfuncs.py"
 
@@ -68,6 +69,11 @@ MUTANTS = (
     Mutant("merge", "sum: beta counts for every branch", MERGE, "beta=1.0 if position else beta", "beta=beta"),
     Mutant("merge", "broadcast: alpha of a branch ignored", MERGE, "alpha=factor * alpha", "alpha=alpha"),
     Mutant("merge", "broadcast: beta goes to the first branch", MERGE, "betas[-1] = beta", "betas[0] = beta"),
+    Mutant("memory", "tensors that became older are not met again", MEMORY, "if collections == _last.collections and not _MOVES_AT_ANY_TIME:", "if _last.collections and not _MOVES_AT_ANY_TIME:"),
+    Mutant("memory", "only the youngest are new", MEMORY, " + _among(gc.get_objects(generation=1))", ""),
+    Mutant("memory", "tensors met before are forgotten", MEMORY, "if (tensor := reference()) is not None]", "if (tensor := reference()) is None]"),
+    Mutant("memory", "tensors are found twice", MEMORY, "[*{id(tensor): tensor for tensor in young}.values()]", "young"),
+    Mutant("memory", "each search looks at all", MEMORY, "if collections == _last", "if not collections == _last"),
     Mutant("scratch", "sizes rounded down", SCRATCH, "-(-int(size) // GRANULE) * GRANULE", "int(size) // GRANULE * GRANULE"),
     Mutant("scratch", "buffers overlap", SCRATCH, "self.scratch_offset += needed", "self.scratch_offset = needed"),
     Mutant("scratch", "size is that of the largest buffer", SCRATCH, "sum(_rounded(", "max(_rounded("),

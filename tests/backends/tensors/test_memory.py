@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu import memory
+from neonlike.backends.cpu.tensor import CPUTensor
 
 MEGABYTE = 1 << 20
 
@@ -69,3 +73,38 @@ def test_scratch_and_workspace_are_kept(be: Any) -> None:
     given_back = be.release_memory()
     assert be.memory_stats().reserved == before.reserved - given_back
     assert be.release_memory() == 0
+
+
+@pytest.mark.cpu_only("host memory")
+@pytest.mark.parametrize("seed", range(3))
+def test_tensors_are_found_however_old_they_are(be: Any, seed: int) -> None:
+    """Between two searches the garbage collector may have run, over any of its generations, or not."""
+    rng, held = random.Random(seed), [be.empty((2, 2))]
+    for _ in range(60):
+        for _ in range(rng.randrange(4)):
+            held.append(be.empty((2, 3)) if rng.random() < 0.5 else rng.choice(held)[:1])
+        if len(held) > 9:
+            del held[rng.randrange(1, len(held)) :]
+        if (generation := rng.randrange(6)) < 3:
+            gc.collect(generation)
+        living = {id(thing) for thing in gc.get_objects() if isinstance(thing, CPUTensor)}
+        found = [id(tensor) for tensor in memory._living()]
+        assert len(found) == len(set(found)) and set(found) >= living
+        assert {id(tensor) for tensor in held} <= living
+
+
+@pytest.mark.cpu_only("host memory")
+def test_searches_soon_after_each_other_look_at_what_is_new(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.disable()
+    try:
+        be.memory_stats()
+        asked: list[Any] = []
+        search = gc.get_objects
+        monkeypatch.setattr(gc, "get_objects", lambda generation=None: asked.append(generation) or search(generation))
+        new = be.empty((2, 3))
+        assert any(tensor is new for tensor in memory._living()) and asked in ([0, 1], [0, 1, None])
+        assert (None in asked) == memory._MOVES_AT_ANY_TIME
+        gc.collect(1)
+        assert any(tensor is new for tensor in memory._living()) and None in asked
+    finally:
+        gc.enable()
