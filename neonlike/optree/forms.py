@@ -26,7 +26,8 @@ class Form(NamedTuple):
         ``pinned call``: one that takes lists of tensors, and is repeated for these very tensors; see
         ``kernels/run/calls.py``.
     specs : tuple of OpSpec, of one function, or of str
-        Rows of the nodes' ops; for ``composed`` the function of ``(a, axis)``; for a primitive attribute names.
+        Rows of the nodes' ops; for ``recalled`` only those that look at what a move moves (:mod:`.truth`); for
+        ``composed`` the function of ``(a, axis)``; for a primitive attribute names.
     """
 
     kind: str

@@ -11,7 +11,7 @@ from typing import Any
 from neonlike.errors import DTypeError
 from neonlike.optree import builders, node
 from neonlike.optree.dtypes import DTypeRule
-from neonlike.optree.forms import recalled
+from neonlike.optree.forms import mark
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, OpSpec
 
@@ -36,7 +36,7 @@ def builder(spec: OpSpec) -> Builder:
         return node.apply(spec, operands)
 
     apply.__name__ = apply.__qualname__ = spec.name
-    return recalled(apply)
+    return mark(apply, "recalled", spec)
 
 
 def _attach(name: str, build: Callable[[Any, Any], Any]) -> None:

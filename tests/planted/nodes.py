@@ -40,13 +40,18 @@ MUTANTS = tuple(
         ("attributes are shared by nodes", "attrs == Py_None ? own(attrs) : PyDict_Copy(attrs)", "own(attrs)"),
         ("a function's name is not part of the key", "ask_word(&recalled, (int64_t)(intptr_t)call->function) || ask_word(&recalled, call->count)", "ask_word(&recalled, call->count)"),
         ("names of arguments are not part of the key", "for (Py_ssize_t k = 0; k < names && !failed; k++)", "for (Py_ssize_t k = 0; k < 0; k++)"),
-        ("lists are tuples", "ask_word(asked, type == &PyTuple_Type ? SEVERAL : LISTED)", "ask_word(asked, LISTED)"),
-        ("how long a list is is not part of the key", "|| ask_word(asked, count);\n    for (Py_ssize_t k = 0; k < count && !failed; k++)\n        failed = recall_argument(asked, PySequence", ";\n    for (Py_ssize_t k = 0; k < count && !failed; k++)\n        failed = recall_argument(asked, PySequence"),
+        ("lists are tuples", "ask_word(asked, PyTuple_CheckExact(items) ? SEVERAL : LISTED)", "ask_word(asked, LISTED)"),
+        ("how long a list is is not part of the key", "SEVERAL : LISTED) || ask_word(asked, count);", "SEVERAL : LISTED);"),
+        ("ops on bits do not look at what was moved", "(call->looks && known->moves) ||", "0 ||"),
+        ("a number beside its own tensor is taken", "return is_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;", "return ask_word(asked, TENSOR + number);"),
+        ("Ctrl-C while nodes are learned is lost", "return failed ? -1 : 0;\n}\n\nstatic PyObject *call_python", "PyErr_Clear();\n    return 0;\n}\n\nstatic PyObject *call_python"),
+        ("how long a text is is not part of the key", "|| bytes > MOST_TEXT || ask_word(asked, TEXT) || ask_word(asked, bytes))", "|| bytes > MOST_TEXT || ask_word(asked, TEXT))"),
+        ("texts are known by their beginnings", "if (ask_word(asked, word))", "if (!at && ask_word(asked, word))"),
         ("sizes of nodes are not part of the key", "        ask_word(asked, sizes[axis]);\n", "        (void)sizes[axis];\n"),
         ("dtypes of nodes are not part of the key", "return recall_object(asked, SLOT(node, dtype_at));", "return 0;"),
-        ("the op of a node is not part of the key", "!known || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask", "!known || ask"),
-        ("nodes of another backend are taken", "SLOT(node, backend_at) != backend || ask_word(asked, NODE)", "ask_word(asked, NODE)"),
-        ("which operands are one is not part of the key", "return number < before ? ask_word(asked, TENSOR + number) : ask_tensor(asked, number, backend, 0);", "return number < before ? ask_word(asked, TENSOR) : ask_tensor(asked, number, backend, 0);"),
+        ("the op of a node is not part of the key", "known->moves) || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask", "known->moves) || ask"),
+        ("nodes of another backend are taken", "SLOT(node, backend_at) != call->backend || ask_word(asked, NODE)", "ask_word(asked, NODE)"),
+        ("which operands are one is not part of the key", "? ask_word(asked, TENSOR + number) : -1;", "? ask_word(asked, TENSOR) : -1;"),
         ("operands of the call are held", "Py_DECREF(recalled.at[--recalled.parameters]);", "recalled.parameters--;"),
         ("what is told by its identity is not held", "!recalled.place[k] && Py_TYPE(recalled.at[k]) != node_type", "0"),
         ("expressions are held", "!recalled.place[k] && Py_TYPE(recalled.at[k]) != node_type", "!recalled.place[k]"),
@@ -55,6 +60,8 @@ MUTANTS = tuple(
 ) + tuple(
     Mutant("nodes", name, STEPS, old, new)
     for name, old, new in (
+        ("values of operands do not matter", "if not all(-1 - k in used for k, one in enumerate(given) if isinstance(one, Expression)) or _are_nested(given):", "if _are_nested(given):"),
+        ("operands that are parts of others are taken", " or _are_nested(given):", ":"),
         ("random numbers are drawn once", "or node.spec.name == \"rand\"", "or False"),
         ("large tensors are shared", "base.nbytes <= LARGEST_CONSTANT", "True"),
         ("parts of operands are shared", "and id(base) not in memory", ""),
@@ -64,10 +71,10 @@ MUTANTS = tuple(
 ) + tuple(
     Mutant("nodes", name, BUILDERS, old, new)
     for name, old, new in (
-        ("an operand behind others is taken for `out`", "count == before + 1", "count > self->skip + 1"),
+        ("an operand behind others is taken for `out`", "!names && count == before + 1", "!names && count > self->skip + 1"),
         ("any name is taken for `out`", "PyTuple_GET_ITEM(named, names - 1) == name_out && count", "1 && count"),
         ("`out` may be given twice", "== name_out && count <= before;", "== name_out;"),
-        ("`out` may be anything", "return is_tensor(Py_TYPE(last)) ? last : NULL;", "return last;"),
+        ("`out` may be of another backend", "return ours ? last : NULL;", "return place ? last : NULL;"),
         ("other names are lost beside `out`", "names > 1 ? PyTuple_GetSlice(named, 0, names - 1) : NULL", "NULL"),
     )
 ) + (

@@ -17,7 +17,7 @@ from neonlike.optree.dtypes import F16, F32, F64, DType
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.tape import Rule, rule_of
-from neonlike.optree.walk import leaves, ordered
+from neonlike.optree.walk import leaves, ordered, postorder
 
 ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT, CONVERTED, RULED = range(5)
 """Kinds of a step, those of ``enum step``; the last two of float32 arguments only."""
@@ -108,7 +108,8 @@ def tree_steps(root: Any, given: tuple[Any, ...], backend: Any) -> tuple[TreeSte
     """The steps that make the nodes of ``root``, which was built of the operands ``given`` of ``backend``.
 
     None if the extension cannot make them: ``root`` is no new node of the backend, or a node says more than its
-    operands, attributes, shape and dtype, as random numbers, calls of primitives and gradient rules do.
+    operands, attributes, shape and dtype, as random numbers, calls of primitives and gradient rules do. None too if the
+    nodes may follow from values, or from what expressions consist of: an operand that is in none of them was looked at.
     """
     place = {id(one): -1 - k for k, one in enumerate(given)}
     memory = {id(tensor._original_base) for one in given for tensor in leaves(one)}
@@ -122,7 +123,17 @@ def tree_steps(root: Any, given: tuple[Any, ...], backend: Any) -> tuple[TreeSte
         place[id(node)] = len(steps)
         attrs = None if node.attrs is None else dict(node.attrs)  # some builders add to those of a node that they made
         steps.append((node.spec, operands, attrs, node.shape, node.dtype))
+    used = {one for _, operands, *_ in steps for one in operands if isinstance(one, int)}
+    if not all(-1 - k in used for k, one in enumerate(given) if isinstance(one, Expression)) or _are_nested(given):
+        return None
     return tuple(steps) or None
+
+
+def _are_nested(given: tuple[Any, ...]) -> bool:
+    """Whether an operand is a part of another, which may have been looked into as far as that."""
+    ids = {id(one) for one in given}
+    below = (part for one in given for node in postorder(one) for part in node.operands)
+    return any(id(part) in ids for part in below)
 
 
 def _is_tensor(one: Any) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,14 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
-from neonlike.errors import DTypeError, NeonlikeError
+from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.kernels.c.compositions import LARGEST_CONSTANT, tree_steps
 from neonlike.optree.autodiff import Autodiff
 from neonlike.optree.dtypes import bfloat16
 from neonlike.optree.forms import owners, recalled
 from neonlike.optree.functions import F
-from neonlike.optree.node import OpTreeNode
+from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS
 from tests.support.replaying import TIMES, both, by, extension, fast, outcome, put_back, told  # noqa: F401
 
@@ -142,10 +144,24 @@ def pair(be: Any, *given: Any, **named: Any) -> Any:
     return pair.build(be, *given, **named)  # type: ignore[attr-defined]
 
 
+def expressions(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from expressions(value)
+        elif isinstance(value, Expression):
+            yield value
+
+
+def node_of(be: Any, a: Any, *rest: Any, **named: Any) -> Any:
+    """A node of all operands, which is never computed."""
+    operands = (a, *expressions([*rest, *named.values()]))
+    return OpTreeNode(OPS["concat"], operands, {"axis": 0}, a.shape, a.dtype, a.backend)
+
+
 @pytest.fixture
 def builder(extension: Any) -> Any:
     """The extension's builder of :func:`pair`, a method."""
-    pair.calls, pair.build = 0, lambda be, a, *rest, **named: a * 2  # type: ignore[attr-defined]
+    pair.calls, pair.build = 0, node_of  # type: ignore[attr-defined]
     return extension.Builder("recalled", pair, skip=True)
 
 
@@ -165,14 +181,14 @@ def test_python_is_called_twice(fast: Backend, builder: Any) -> None:
 def keys(be: Backend) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Arguments no two of which have one key."""
     a, b = be.ones((2, 3)), be.ones((2, 3))
-    values = [0, 0.0, -0.0, False, None, "", "a", 1, 1.0, True, float("nan"), (), [], (1,), [1], ((1,),), (1, 1),
-        [[1], 1]]
-    values += [[[1, 1]], (1.0,), "b", np.float32, np.dtype(np.float32), np.dtype(np.float64), 1 << 62, -1, a, b,
-        be.exp(a), [a]]
+    values: list[Any] = [0, 0.0, -0.0, False, None, 1, 1.0, True, float("nan"), 1 << 62, -1]
+    values += ["", "a", "b", "".join(["a", "b"]), "ij,jk,kl->il", "ij,jk,kl->li", "\u00e4", "a\0"]
+    values += [(), [], (1,), [1], ((1,),), (1, 1), [[1], 1], [[1, 1]], (1.0,)]
+    values += [np.float32, np.dtype(np.float32), np.dtype(np.float64), a, b, be.exp(b), [a]]
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((a, value), {}) for value in values]
     found += [((a,), {name: value}) for name in ("x", "y") for value in (1, 1.0, None)]
-    found += [((a,), {"x": 1, "y": 2}), ((a,), {"y": 1, "x": 2}), ((a, 1, 1), {}), ((a,), {}), ((b, a, b), {}), ((b,
-        a, a), {})]
+    found += [((a,), {"x": 1, "y": 2}), ((a,), {"y": 1, "x": 2})]
+    found += [((a, 1, 1), {}), ((a,), {}), ((b, a, b), {}), ((b, a, a), {})]
     of_dtypes = [be.ones((2, 3), dtype=dtype) for dtype in (np.float64, np.int32, np.int64, np.uint8, np.bool_)]
     shaped = [be.ones((3, 2)), be.ones((3, 2)).T, be.ones((2, 6))[:, ::2], be.ones((2, 3, 1)), be.ones((1, 3))]
     nodes = [be.exp(a), be.log(a), be.exp(shaped[0]), be.exp(of_dtypes[0]), be.exp(a) + be.exp(b)]
@@ -189,7 +205,7 @@ def test_other_arguments_are_other_calls(fast: Backend, builder: Any) -> None:
 
 def test_what_has_no_key_goes_to_python(fast: Backend, builder: Any) -> None:
     a = fast.ones((2, 3))
-    text = "".join(["not", " interned"])
+    text = "a" * 65
     deep: Any = 1
     for _ in range(9):
         deep = [deep]
@@ -224,6 +240,109 @@ def test_an_error_is_raised_each_time(fast: Backend, builder: Any) -> None:
             builder(fast, fast.ones((2, 3)))
     pair.build = lambda be, a: a * 3  # type: ignore[attr-defined]
     assert calls_of(lambda: builder(fast, fast.ones((2, 3)))) == 1
+
+
+def test_values_of_operands_may_matter_where_no_node_has_them(fast: Backend) -> None:
+    """Tensors and expressions of one element are numbers to what asks for a number."""
+    a = fast.array(np.arange(12).reshape(3, 4))
+    for k in (0, 1, 2, 1, 0, 1):
+        n = fast.array([[k]], dtype=np.int32)
+        for number in (n, n * 1):
+            assert fast.roll(a, number, 1).astensor().tolist() == np.roll(a.get(), k, 1).tolist()
+            assert fast.roll(a, [number], axis=0).astensor().tolist() == np.roll(a.get(), k, 0).tolist()
+            assert fast.pad(a, number).shape == (3 + 2 * k, 4 + 2 * k)
+            assert fast.take(a, [number, number], 1).astensor().tolist() == a.get()[:, [k, k]].tolist()
+        assert fast.repeat(a, n, 0).shape == (3 * k, 4)
+        if k < 2:
+            assert fast.sum(a, axis=n).astensor().tolist() == a.get().sum(k, keepdims=True).tolist()
+            assert fast.cumsum(a, n).astensor().tolist() == a.get().cumsum(k).tolist()
+        else:
+            with pytest.raises(ShapeError, match="axis"):
+                fast.sum(a, axis=n)
+
+
+def test_an_operand_may_be_a_number_beside(fast: Backend) -> None:
+    for k in (1, 2, 3, 4, 5):
+        n = fast.array([[k]], dtype=np.int32)
+        assert fast.tile(n, n).shape == (1, k)
+        assert fast.repeat(n, n, 0).shape == (k, 1)
+
+
+def test_expressions_are_looked_into_each_time(fast: Backend) -> None:
+    """Reshapes of reshapes read what is below, which may be another operand, or not."""
+    x = fast.array(np.arange(6).reshape(2, 3))
+    n = fast.cumsum(x, 1)
+    views = [lambda: n.reshape(3, 2).reshape(2, 3), lambda: n[::-1], lambda: (x * 3).reshape(3, 2).reshape(2, 3)]
+    wanted = [view().astensor().get() for view in views]
+    for which in (0, 0, 0, 1, 1, 2, 2, 0, 1):
+        found = fast.stack([n, views[which]()]).astensor().get()
+        np.testing.assert_array_equal(found, [n.astensor().get(), wanted[which]])
+        joined = fast.concatenate([n, views[which]()], None).astensor().get()
+        np.testing.assert_array_equal(joined, found.reshape(-1, 1))
+
+
+def test_ops_on_bits_look_at_what_was_moved(fast: Backend) -> None:
+    """What is moved may be truth values, of which ``~`` is ``not``, or numbers of the same dtype."""
+    truths, numbers = fast.array([[0, 1]], dtype=np.bool_), fast.array([[0, 1]], dtype=np.int32)
+    moved = [lambda a: fast.roll(a, 1) * 1, lambda a: fast.concatenate([a * 1, a], 1)[:, ::-1], lambda a: (a > 0).T]
+    moved += [lambda a: fast.roll(a, 1), lambda a: fast.pad(a, ((0, 0), (1, 0)))]
+    for move in moved:
+        for a in (truths, truths, truths, numbers, numbers, truths, numbers):
+            node = move(a)
+            builds = [partial(op, node, 1) for op in (operator.and_, operator.xor)]
+            builds += [partial(operator.invert, node), partial(operator.or_, node, node)]
+            found = [outcome(build) for build in builds]
+            with by(fastpath._state.module, "Python"):
+                assert found == [outcome(build) for build in builds]
+
+
+def test_an_operand_within_another_is_not_taken_for_it(fast: Backend, builder: Any) -> None:
+    """The function may have found it there."""
+    pair.build = lambda be, a, b: node_of(be, a, b, b.operands[0])  # type: ignore[attr-defined]
+    n, others = fast.ones((2, 3)) * 1, fast.ones((2, 3)) * 2
+    for inner in (n, n, n, others, others, n):
+        assert builder(fast, n, fast.exp(inner)).operands[2] is inner
+
+
+class Shrinks:
+    """Empties a list when it is let go, in a cycle that the garbage collector finds."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items, self.own = items, self
+
+    def __del__(self) -> None:
+        self.items.clear()
+
+
+def test_lists_may_shrink_while_they_are_looked_at(fast: Backend) -> None:
+    before = gc.get_threshold()
+    for n in range(1, 40):
+        parts = [fast.empty((1, 2)) for _ in range(30)]
+        Shrinks(parts)
+        gc.set_threshold(n)
+        try:
+            outcome(lambda parts=parts: fast.concatenate(parts))
+        finally:
+            gc.set_threshold(*before)
+
+
+class Interrupts:
+    """Ctrl-C while the nodes are looked at."""
+
+    @property
+    def __class__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_nodes_are_learned_is_not_lost(fast: Backend, builder: Any) -> None:
+    a = fast.ones((2, 3))
+    pair.build = lambda be, a: Interrupts()  # type: ignore[attr-defined]
+    assert type(builder(fast, a)) is Interrupts
+    with pytest.raises(KeyboardInterrupt):
+        builder(fast, a)
+    pair.build = lambda be, a: a * 5  # type: ignore[attr-defined]
+    assert calls_of(lambda: builder(fast, a)) == 1
+    assert builder(fast, a).operands == (a, 5)
 
 
 # What is made ------------------------------------------------------------------------------------------------------
@@ -301,9 +420,9 @@ def test_counts_of_references_stay_as_they_are(fast: Backend) -> None:
 
 
 def test_a_large_constant_is_not_shared(fast: Backend) -> None:
-    a, most = fast.ones((2, 3)), LARGEST_CONSTANT // 4
+    a, most = fast.ones((1, 1)), LARGEST_CONSTANT // 4
     small, large = fast.ones((1, most)), fast.ones((1, most + 1))
-    assert tree_steps(small * 2, (a,), fast) is not None and tree_steps(large * 2, (a,), fast) is None
+    assert tree_steps(small * a, (a,), fast) is not None and tree_steps(large * a, (a,), fast) is None
     assert tree_steps(large * 2, (large,), fast) is not None
 
 
@@ -418,6 +537,9 @@ INTO: dict[str, Call] = {
     "of wrong operands": lambda be, o: be.add(o, "x", out=o),
     "of wrong shapes": lambda be, o: be.dot(o, o, out=o),
     "without operands": lambda be, o: be.add(out=o),
+    "of a method without a backend": lambda be, o: type(be).add(a=o, b=o, self=be, out=o),
+    "of a method of something else": lambda be, o: type(be).add("x", o, o, out=o),
+    "twice, by place and name": lambda be, o: be.roll(o, 1, 1, be.empty((2, 3)), out=o),
 }
 
 

@@ -11,7 +11,7 @@
 
 enum {
     MOST_PARAMETERS = 32, MOST_CALL_WORDS = 4096, MOST_OPERANDS = 64, MOST_LISTED = 2048,
-    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, IDENTIFIED, LISTED, FUNCTION, NODE, SEVERAL, TENSOR /* and above: kinds of arguments */
+    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, IDENTIFIED, LISTED, FUNCTION, NODE, SEVERAL, TEXT, TENSOR /* and above: kinds of arguments */
 };
 
 /* A call: its arguments by parameter, the places of those that are tensors or in lists, its key. */

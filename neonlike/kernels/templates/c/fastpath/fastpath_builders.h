@@ -20,7 +20,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *original;      /* the Python function that it replaces */
-    PyObject *spec; /* a row of the table of ops, or the steps of a composition; None where the kind has none */
+    PyObject *spec; /* a row of the table of ops (recalled: of an op on bits), or the steps of a composition; None where there is none */
     PyObject *axis; /* unless one is given, of reductions and compositions */
     PyObject *whole; /* dtype of a result of integers, of elementwise ops; None: Python's function makes the node */
     enum kind kind;
@@ -72,6 +72,12 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     return NULL;
 }
 
+/* Whether a function that builds nodes of no rule looks at what others move. */
+static int looks_at_moves(const Builder *self)
+{
+    return self->kind == RECALLED && self->spec != Py_None;
+}
+
 /* The nodes of a call: by the rule of their kind, else as Python has made them before, else by Python. */
 static PyObject *build_or_recall(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
@@ -79,11 +85,11 @@ static PyObject *build_or_recall(const Builder *self, PyObject *const *given, Py
     if (made || PyErr_Occurred())
         return made;
     if (self->kind < ASSIGN && count > self->skip)
-        return recall(&(Built){self->original, NULL, given, named, count, self->skip});
+        return recall(&(Built){self->original, NULL, given, named, count, self->skip, looks_at_moves(self)});
     return PyObject_Vectorcall(self->original, given, (size_t)count, named);
 }
 
-/* `out`, a tensor, which is the last argument of a call; NULL: it has none. */
+/* `out`, a tensor of the backend, which is the last argument of a call; NULL: it has none. */
 static PyObject *out_of(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     const Py_ssize_t names = named ? PyTuple_GET_SIZE(named) : 0;
@@ -92,7 +98,11 @@ static PyObject *out_of(const Builder *self, PyObject *const *given, Py_ssize_t 
     if (self->out < 0 || !(by_name || (!names && count == before + 1)))
         return NULL;
     PyObject *last = given[count + names - 1];
-    return is_tensor(Py_TYPE(last)) ? last : NULL;
+    Place *place = is_tensor(Py_TYPE(last)) ? place_of(last) : NULL;
+    const int ours = place && place->backend == given[0];
+    Py_XDECREF(place);
+    PyErr_Clear();
+    return ours ? last : NULL;
 }
 
 static PyObject *store(PyObject *backend, PyObject *target, PyObject *value);
@@ -276,7 +286,7 @@ static PyObject *operate(enum operator which, PyObject *a, PyObject *b)
         made = b ? build_two(row->spec, row->whole, a, b, NULL) : build_one(row->spec, row->whole, a);
     if (made || PyErr_Occurred())
         return made;
-    return recall(&(Built){row->original, NULL, (PyObject *[]){a, b}, NULL, b ? 2 : 1, 0});
+    return recall(&(Built){row->original, NULL, (PyObject *[]){a, b}, NULL, b ? 2 : 1, 0, looks_at_moves(row)});
 }
 
 static PyObject *negative(PyObject *a) { return operate(NEG, a, NULL); }

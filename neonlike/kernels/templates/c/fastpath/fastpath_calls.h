@@ -33,11 +33,15 @@ static int ask_list(Asked *asked, PyObject *list, PyObject *backend)
     if (ask_word(asked, LISTED) || ask_word(asked, count) || asked->listed + count > MOST_LISTED)
         return -1;
     for (Py_ssize_t k = 0; k < count; k++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(list, k);
+        if (k >= PySequence_Fast_GET_SIZE(list)) /* others have changed it while a tensor was asked for its place */
+            return -1;
+        PyObject *item = own(PySequence_Fast_GET_ITEM(list, k));
+        const int nothing = item == Py_None;
         Place *place = is_tensor(Py_TYPE(item)) ? place_of(item) : NULL;
+        Py_DECREF(item);
         if (place)
             asked->held[asked->listed++] = place;
-        if ((!place && item != Py_None) || (place && place->backend != backend) || ask_word(asked, (int64_t)(intptr_t)place))
+        if ((!place && !nothing) || (place && place->backend != backend) || ask_word(asked, (int64_t)(intptr_t)place))
             return -1;
     }
     return 0;
@@ -258,12 +262,14 @@ static PyObject *learn_call(const Forwarding *self, Asked *asked, Table *table, 
     PyObject *result = PyObject_Vectorcall(self->original, given, flagged, named);
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *recipe = PyObject_CallMethodObjArgs(replay, name_end_call, trace, NULL);
-    if (!recipe)
-        PyErr_WriteUnraisable(replay);
-    else if (result)
+    Py_DECREF(trace);
+    if (!recipe && result) { /* such as Ctrl-C */
+        Py_DECREF(result);
+        return NULL;
+    }
+    if (recipe && result)
         keep_entry(table, learned_call(self, asked, recipe, result));
     Py_XDECREF(recipe);
-    Py_DECREF(trace);
     PyErr_Clear(); /* what cannot be learned is left to the method */
     PyErr_Restore(type, value, traceback);
     return result;

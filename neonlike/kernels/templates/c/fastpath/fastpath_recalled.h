@@ -10,13 +10,21 @@
 
 #include "fastpath_asked.h"
 
-enum { MOST_STEPS = 64, MOST_DEPTH = 4, MOST_RECALLED_WORDS = 256 };
+enum { MOST_STEPS = 64, MOST_DEPTH = 4, MOST_TEXT = 64, MOST_RECALLED_WORDS = 256 };
 
 static PyObject *tree_steps; /* Python's function (root, operands, backend) -> steps, or None */
 
 /* A call of a builder. Its operands are all tensors, nodes and named objects, in order; a tensor has a place. */
 static Asked recalled;
 static int recalling; /* whether `recalled` is in use: what Python does meanwhile is left to Python */
+
+/* A call of a function that builds nodes; of a method, the backend is the first argument. */
+typedef struct {
+    PyObject *function, *backend, *const *given, *named;
+    Py_ssize_t count; /* of arguments by position */
+    int method;
+    int looks; /* whether it looks at what the nodes among its operands move, as ops on bits do */
+} Built;
 
 static PyObject *operand_backend(PyObject *value)
 {
@@ -48,65 +56,96 @@ static int recall_object(Asked *asked, PyObject *object)
     return operand_number(asked, object) < 0 || ask_word(asked, IDENTIFIED) || ask_word(asked, (int64_t)(intptr_t)object);
 }
 
-/* Whether `value` is a dtype, each kind of which has a class of its own in NumPy, a class, or an interned string. */
+/* Whether `value` is a dtype, each kind of which has a class of its own in NumPy, or a class. */
 static int is_told_by_identity(PyObject *value)
 {
-    if (PyUnicode_CheckExact(value))
-        return PyUnicode_CHECK_INTERNED(value) != 0;
     return PyType_Check(value) || PyType_IsSubtype(Py_TYPE(value), Py_TYPE(float32)->tp_base);
 }
 
-static int recall_node(Asked *asked, PyObject *node, PyObject *backend)
+static int recall_text(Asked *asked, PyObject *text)
+{
+    Py_ssize_t bytes;
+    const char *from = PyUnicode_AsUTF8AndSize(text, &bytes);
+    if (!from || bytes > MOST_TEXT || ask_word(asked, TEXT) || ask_word(asked, bytes))
+        return -1;
+    for (Py_ssize_t at = 0; at < bytes; at += (Py_ssize_t)sizeof(int64_t)) {
+        int64_t word = 0;
+        memcpy(&word, from + at, (size_t)(bytes - at) < sizeof word ? (size_t)(bytes - at) : sizeof word);
+        if (ask_word(asked, word))
+            return -1;
+    }
+    return 0;
+}
+
+/* Whether an operand that is given again may be the same in another place: one element could be a number there. */
+static int is_given_again(PyObject *shape)
+{
+    Py_ssize_t sizes[FEW_AXES], elements = 1;
+    const Py_ssize_t count = shape ? sizes_of(shape, sizes) : -1;
+    for (Py_ssize_t axis = 0; axis < count; axis++)
+        elements *= sizes[axis];
+    return count >= 0 && elements > 1;
+}
+
+static int recall_node(Asked *asked, PyObject *node, const Built *call)
 {
     Py_ssize_t sizes[FEW_AXES];
     const int before = asked->parameters, number = operand_number(asked, node);
     const Py_ssize_t count = sizes_of(SLOT(node, shape_at), sizes);
-    if (number < 0 || count < 0 || SLOT(node, backend_at) != backend || ask_word(asked, NODE) || ask_word(asked, number))
+    if (number < 0 || count < 0 || SLOT(node, backend_at) != call->backend || ask_word(asked, NODE) || ask_word(asked, number))
         return -1;
     if (number < before)
-        return 0;
+        return is_given_again(SLOT(node, shape_at)) ? 0 : -1;
     const Spec *known = spec_of(SLOT(node, spec_at)); /* which is never released */
-    if (!known || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask_word(asked, count))
+    if (!known || (call->looks && known->moves) || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask_word(asked, count))
         return -1;
     for (Py_ssize_t axis = 0; axis < count; axis++)
         ask_word(asked, sizes[axis]);
     return recall_object(asked, SLOT(node, dtype_at));
 }
 
-static int recall_tensor(Asked *asked, PyObject *tensor, PyObject *backend)
+static int recall_tensor(Asked *asked, PyObject *tensor, const Built *call)
 {
     const int before = asked->parameters, number = operand_number(asked, tensor);
     if (number < 0)
         return -1;
-    return number < before ? ask_word(asked, TENSOR + number) : ask_tensor(asked, number, backend, 0);
+    if (number == before)
+        return ask_tensor(asked, number, call->backend, 0);
+    return is_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;
 }
 
-static int recall_argument(Asked *asked, PyObject *value, PyObject *backend, int depth)
+static int recall_argument(Asked *asked, PyObject *value, const Built *call, int depth);
+
+/* A list or tuple. While a tensor is asked for its place others may change a list. */
+static int recall_several(Asked *asked, PyObject *items, const Built *call, int depth)
+{
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    int failed = depth == MOST_DEPTH || ask_word(asked, PyTuple_CheckExact(items) ? SEVERAL : LISTED) || ask_word(asked, count);
+    for (Py_ssize_t k = 0; k < count && !failed; k++) {
+        PyObject *item = k < PySequence_Fast_GET_SIZE(items) ? own(PySequence_Fast_GET_ITEM(items, k)) : NULL;
+        failed = !item || recall_argument(asked, item, call, depth + 1);
+        Py_XDECREF(item);
+    }
+    return failed;
+}
+
+static int recall_argument(Asked *asked, PyObject *value, const Built *call, int depth)
 {
     PyTypeObject *const type = Py_TYPE(value);
     if (asked->words > MOST_RECALLED_WORDS)
         return -1;
     if (type == node_type)
-        return recall_node(asked, value, backend);
+        return recall_node(asked, value, call);
     if (is_tensor(type))
-        return recall_tensor(asked, value, backend);
+        return recall_tensor(asked, value, call);
+    if (PyUnicode_CheckExact(value))
+        return recall_text(asked, value);
     if (is_told_by_identity(value))
         return recall_object(asked, value);
-    if (type != &PyTuple_Type && type != &PyList_Type)
-        return ask_plain(asked, value);
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(value);
-    int failed = depth == MOST_DEPTH || ask_word(asked, type == &PyTuple_Type ? SEVERAL : LISTED) || ask_word(asked, count);
-    for (Py_ssize_t k = 0; k < count && !failed; k++)
-        failed = recall_argument(asked, PySequence_Fast_GET_ITEM(value, k), backend, depth + 1);
-    return failed;
+    if (type == &PyTuple_Type || type == &PyList_Type)
+        return recall_several(asked, value, call, depth);
+    return ask_plain(asked, value);
 }
-
-/* A call of a function that builds nodes; of a method, the backend is the first argument. */
-typedef struct {
-    PyObject *function, *backend, *const *given, *named;
-    Py_ssize_t count; /* of arguments by position */
-    int method;
-} Built;
 
 /* The key of a call; -1 if it has none. release_recalled() has to follow. */
 static int recall_key(const Built *call)
@@ -117,11 +156,12 @@ static int recall_key(const Built *call)
     recalled.hash = 0;
     int failed = ask_word(&recalled, (int64_t)(intptr_t)call->function) || ask_word(&recalled, call->count);
     for (Py_ssize_t k = 0; k < names && !failed; k++)
-        failed = recall_argument(&recalled, PyTuple_GET_ITEM(call->named, k), call->backend, 0);
+        failed = recall_argument(&recalled, PyTuple_GET_ITEM(call->named, k), call, 0);
     for (Py_ssize_t k = call->method; k < call->count + names && !failed; k++)
-        failed = recall_argument(&recalled, call->given[k], call->backend, 0);
-    PyErr_Clear();
-    return failed ? -1 : 0;
+        failed = recall_argument(&recalled, call->given[k], call, 0);
+    if (PyErr_ExceptionMatches(PyExc_Exception)) /* all but Ctrl-C while Python was asked for something */
+        PyErr_Clear();
+    return failed || PyErr_Occurred() ? -1 : 0;
 }
 
 static void release_recalled(void)
@@ -198,19 +238,17 @@ static void enter_recalled(Table *table, PyObject *function, PyObject *steps)
     PyErr_Clear();
 }
 
-/* Learn from `root`, which Python has made in a call whose operands `recalled` has. */
-static void learn_recalled(Table *table, const Built *call, PyObject *root)
+/* Learn from `root`, which Python has made in a call whose operands `recalled` has; -1 with an exception, such as Ctrl-C. */
+static int learn_recalled(Table *table, const Built *call, PyObject *root)
 {
     PyObject *operands = packed(recalled.at, recalled.parameters);
     PyObject *steps = operands ? PyObject_CallFunctionObjArgs(tree_steps, root, operands, call->backend, NULL) : NULL;
-    if (!steps)
-        PyErr_WriteUnraisable(call->function);
-    else if (steps == Py_None || (PyTuple_CheckExact(steps) && PyTuple_GET_SIZE(steps) <= MOST_STEPS))
-        enter_recalled(table, call->function, steps);
-    else
-        enter_recalled(table, call->function, Py_None);
+    const int failed = !steps;
+    if (!failed)
+        enter_recalled(table, call->function, PyTuple_CheckExact(steps) && PyTuple_GET_SIZE(steps) <= MOST_STEPS ? steps : Py_None);
     Py_XDECREF(operands);
     Py_XDECREF(steps);
+    return failed ? -1 : 0;
 }
 
 static PyObject *call_python(const Built *call)
@@ -222,11 +260,12 @@ static PyObject *call_python(const Built *call)
 static PyObject *call_and_learn(Table *table, const Built *call)
 {
     PyObject *root = call_python(call);
-    if (root && !recalling) {
-        if (!recall_key(call)) /* anew: the function may have called others */
-            learn_recalled(table, call, root);
-        release_recalled();
-    }
+    if (!root || recalling)
+        return root;
+    const int known = !recall_key(call); /* anew: the function may have called others */
+    if ((known && learn_recalled(table, call, root)) || PyErr_Occurred())
+        Py_CLEAR(root);
+    release_recalled();
     return root;
 }
 
