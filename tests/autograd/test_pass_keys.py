@@ -132,7 +132,7 @@ def test_values_that_were_asked_for_before_are_not_computed_again(
 
 
 def test_kept_values_that_are_leaves_too_are_told_apart(fast: Backend) -> None:
-    """Of two values beside each other either may be the one that a node has kept."""
+    """A node has kept either of two values beside each other."""
     rng = np.random.default_rng(0)
     for which in (0, 0, 0, 1, 0, 1):
         given = [ag.param(rng.random((2, 3))) for _ in range(2)]

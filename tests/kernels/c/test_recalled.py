@@ -282,7 +282,7 @@ def test_expressions_are_looked_into_each_time(fast: Backend) -> None:
 
 
 def test_ops_on_bits_look_at_what_was_moved(fast: Backend) -> None:
-    """What is moved may be truth values, of which ``~`` is ``not``, or numbers of the same dtype."""
+    """Moved elements may be truth values, of which ``~`` is ``not``, or numbers of the same dtype."""
     truths, numbers = fast.array([[0, 1]], dtype=np.bool_), fast.array([[0, 1]], dtype=np.int32)
     moved = [lambda a: fast.roll(a, 1) * 1, lambda a: fast.concatenate([a * 1, a], 1)[:, ::-1], lambda a: (a > 0).T]
     moved += [lambda a: fast.roll(a, 1), lambda a: fast.pad(a, ((0, 0), (1, 0)))]

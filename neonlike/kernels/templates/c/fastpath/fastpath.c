@@ -196,6 +196,7 @@ static int intern_names(void)
         {&name_seed, "seed"},      {&name_call, "call"},
         {&name_base, "base"},      {&name_name, "name"},       {&name_persist, "persist_values"},
         {&name_out, "out"},        {&name_ndim, "ndim"},       {&name_wrap, "wrap"},
+        {&name_of_value, "_value_"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

@@ -15,7 +15,7 @@ static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CP
 static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
 static PyTypeObject *numpy_scalar, *numpy_array; /* the base of NumPy's numbers; its arrays */
 static PyObject *integers; /* a tuple: the dtypes that are computed in int64 */
-static PyObject *name_axis, *name_constant, *name_bits, *name_item, *name_ndim, *name_wrap;
+static PyObject *name_kind, *name_axis, *name_constant, *name_bits, *name_item, *name_ndim, *name_wrap;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */

@@ -12,6 +12,7 @@
 
 enum { MOST_STEPS = 64, MOST_DEPTH = 4, MOST_TEXT = 64, MOST_RECALLED_WORDS = 256 };
 
+static PyObject *name_of_value; /* of members of enumerations */
 static PyObject *tree_steps; /* Python's function (root, operands, backend) -> steps, or None */
 
 /* A call of a builder. Its operands are all tensors, nodes and named objects, in order; a tensor has a place. */
@@ -87,6 +88,17 @@ static int is_given_again(PyObject *shape)
     return count >= 0 && elements > 1;
 }
 
+/* Whether the kind of a row is Kind.MOVE of ops.py. */
+static int is_move(PyObject *spec)
+{
+    PyObject *kind = PyObject_GetAttr(spec, name_kind), *value = kind ? PyObject_GetAttr(kind, name_of_value) : NULL;
+    const int moves = value && PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "move");
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return moves;
+}
+
 static int recall_node(Asked *asked, PyObject *node, const Built *call)
 {
     Py_ssize_t sizes[FEW_AXES];
@@ -97,7 +109,7 @@ static int recall_node(Asked *asked, PyObject *node, const Built *call)
     if (number < before)
         return is_given_again(SLOT(node, shape_at)) ? 0 : -1;
     const Spec *known = spec_of(SLOT(node, spec_at)); /* which is never released */
-    if (!known || (call->looks && known->moves) || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask_word(asked, count))
+    if (!known || (call->looks && is_move(known->spec)) || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask_word(asked, count))
         return -1;
     for (Py_ssize_t axis = 0; axis < count; axis++)
         ask_word(asked, sizes[axis]);

@@ -17,7 +17,7 @@ enum {
 static PyTypeObject *node_type; /* OpTreeNode, and the offsets of its slots */
 static Py_ssize_t spec_at, operands_at, attrs_at, shape_at, dtype_at, backend_at;
 static PyObject *describe; /* spec -> names of its attributes in the key; None: left to Python */
-static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_key, *name_picks, *name_seed, *name_call, *name_kind;
+static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_key, *name_picks, *name_seed, *name_call;
 
 #define SLOT(node, at) (*(PyObject **)((char *)(node) + (at)))
 
@@ -26,22 +26,10 @@ static PyObject *name_value, *name_alias_of, *name_rounding, *name_rule, *name_k
 typedef struct {
     PyObject *spec, *keyed; /* never released, because keys hold the address of the spec */
     int draws; /* whether its attributes are the seed and the call of random numbers */
-    int moves; /* whether it moves elements without computing */
 } Spec;
 
 static Spec specs[SPECS];
 static int specs_used;
-
-/* Whether the kind of a row is Kind.MOVE of ops.py. */
-static int is_move(PyObject *spec)
-{
-    PyObject *kind = PyObject_GetAttr(spec, name_kind), *value = kind ? PyObject_GetAttr(kind, name_value) : NULL;
-    const int moves = value && PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "move");
-    Py_XDECREF(kind);
-    Py_XDECREF(value);
-    PyErr_Clear();
-    return moves;
-}
 
 /* NULL if Python has to do it. */
 static const Spec *spec_of(PyObject *spec)
@@ -59,7 +47,7 @@ static const Spec *spec_of(PyObject *spec)
     }
     Py_INCREF(spec);
     const int draws = keyed != Py_None && PyTuple_GET_SIZE(keyed) && !PyUnicode_Compare(PyTuple_GET_ITEM(keyed, 0), name_seed);
-    specs[slot] = (Spec){spec, keyed, draws, is_move(spec)};
+    specs[slot] = (Spec){spec, keyed, draws};
     specs_used++;
     return keyed == Py_None ? NULL : &specs[slot];
 }
