@@ -43,7 +43,7 @@ MUTANTS = tuple(
         ("lists are tuples", "ask_word(asked, PyTuple_CheckExact(items) ? SEVERAL : LISTED)", "ask_word(asked, LISTED)"),
         ("how long a list is is not part of the key", "SEVERAL : LISTED) || ask_word(asked, count);", "SEVERAL : LISTED);"),
         ("ops on bits do not look at what was moved", "(call->looks && is_move(known->spec)) ||", "0 ||"),
-        ("a number beside its own tensor is taken", "return is_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;", "return ask_word(asked, TENSOR + number);"),
+        ("a number beside its own tensor is taken", "return may_be_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;", "return ask_word(asked, TENSOR + number);"),
         ("Ctrl-C while nodes are learned is lost", "return failed ? -1 : 0;\n}\n\nstatic PyObject *call_python", "PyErr_Clear();\n    return 0;\n}\n\nstatic PyObject *call_python"),
         ("how long a text is is not part of the key", "|| bytes > MOST_TEXT || ask_word(asked, TEXT) || ask_word(asked, bytes))", "|| bytes > MOST_TEXT || ask_word(asked, TEXT))"),
         ("texts are known by their beginnings", "if (ask_word(asked, word))", "if (!at && ask_word(asked, word))"),

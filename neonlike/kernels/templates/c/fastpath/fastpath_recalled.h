@@ -78,8 +78,8 @@ static int recall_text(Asked *asked, PyObject *text)
     return 0;
 }
 
-/* Whether an operand that is given again may be the same in another place: one element could be a number there. */
-static int is_given_again(PyObject *shape)
+/* Whether an operand of this shape may be given again: one of a single element could be read as a number there. */
+static int may_be_given_again(PyObject *shape)
 {
     Py_ssize_t sizes[FEW_AXES], elements = 1;
     const Py_ssize_t count = shape ? sizes_of(shape, sizes) : -1;
@@ -107,7 +107,7 @@ static int recall_node(Asked *asked, PyObject *node, const Built *call)
     if (number < 0 || count < 0 || SLOT(node, backend_at) != call->backend || ask_word(asked, NODE) || ask_word(asked, number))
         return -1;
     if (number < before)
-        return is_given_again(SLOT(node, shape_at)) ? 0 : -1;
+        return may_be_given_again(SLOT(node, shape_at)) ? 0 : -1;
     const Spec *known = spec_of(SLOT(node, spec_at)); /* which is never released */
     if (!known || (call->looks && is_move(known->spec)) || ask_word(asked, (int64_t)(intptr_t)known->spec) || ask_word(asked, count))
         return -1;
@@ -123,7 +123,7 @@ static int recall_tensor(Asked *asked, PyObject *tensor, const Built *call)
         return -1;
     if (number == before)
         return ask_tensor(asked, number, call->backend, 0);
-    return is_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;
+    return may_be_given_again(asked->place[number]->shape) ? ask_word(asked, TENSOR + number) : -1;
 }
 
 static int recall_argument(Asked *asked, PyObject *value, const Built *call, int depth);
