@@ -4,9 +4,9 @@
 
 The faults are rows of the tables in ``planted/``: a file, a text that occurs once in it, and what it is replaced by.
 They are planted in private copies of the package; the working tree is not touched. A fault is caught if the tests of
-its family fail: not if they cannot be collected, crash or hang, nor if the planted C does not compile. The tests must
-pass before anything is planted. Faults that end with "(checked)" meet the tests on an emulated GPU that checks every
-access. The exit status is 1 if a fault survives, or its text is no longer there (stale).
+its family fail: not if they cannot be collected, crash or hang, nor if the planted C does not compile, nor if the test
+that failed does so without the fault, too. Faults that end with "(checked)" meet the tests on an emulated GPU that
+checks every access. The exit status is 1 if a fault survives, or its text is no longer there (stale).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from tests.planted import (
     winograd_pairs,
 )  # fmt: skip
 from tests.planted.table import Mutant
-from tests.planted.watch import REFUSED
+from tests.planted.watch import FAILED, FIRST, REFUSED
 
 MUTANTS = tuple(
     row
@@ -257,13 +257,15 @@ def private_copy() -> Iterator[Path]:
         yield folder
 
 
-def run_tests(copy: Path, tests: Sequence[str], checked: bool = False) -> tuple[int, str]:
-    """Exit status and output of pytest on ``tests`` in ``copy``, up to the first failure."""
-    environment = {**os.environ, **(CHECKED if checked else {})}
+def run_tests(
+    copy: Path, tests: Sequence[str], checked: bool = False, first: Iterable[str] = (), stop: bool = True
+) -> tuple[int, str]:
+    """Exit status and output of pytest on ``tests`` in ``copy``, ``first`` before others; ``stop``: at a failure."""
+    environment = {**os.environ, **(CHECKED if checked else {}), FIRST: "\n".join(first)}
     environment["PYTHONPATH"] = str(copy)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault may keep a file's size, and its time in seconds
     environment.setdefault("NEONLIKE_CACHE_DIR", str(copy / "cache"))
-    options = "-x -q -p no:cacheprovider -p tests.planted.watch".split()
+    options = ["-x"] * stop + "-q -p no:cacheprovider -p tests.planted.watch".split()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=copy,
@@ -274,6 +276,11 @@ def run_tests(copy: Path, tests: Sequence[str], checked: bool = False) -> tuple[
         timeout=TIMEOUT_S,
     )
     return done.returncode, done.stdout
+
+
+def failed_tests(output: str) -> list[str]:
+    """Tests that failed by the output of ``run_tests``, as pytest names them in ``tests/``."""
+    return [line.removeprefix(FAILED).strip() for line in output.splitlines() if line.startswith(FAILED)]
 
 
 @contextmanager
@@ -292,55 +299,73 @@ def planted_in(copy: Path, mutant: Mutant) -> Iterator[bool]:
         path.write_text(text, encoding="utf-8")
 
 
-def judge(copy: Path, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-    """Plant ``mutant`` in ``copy``, run ``tests`` there, and return the verdict."""
+def judge(copy: Path, mutant: Mutant, tests: Sequence[str], first: Iterable[str] = ()) -> Outcome:
+    """Plant ``mutant`` in ``copy``, run ``tests`` there, those of ``first`` before others, and return the verdict."""
     began = time.perf_counter()
     with planted_in(copy, mutant) as fits:
         verdict, words = STALE, f"its text is not once in {mutant.file}"
         if fits:
-            verdict, words = _verdict(copy, tests, mutant.checked)
+            verdict, words = _verdict(copy, tests, mutant.checked, first)
     return Outcome(mutant, verdict, words, time.perf_counter() - began)
 
 
-def _verdict(copy: Path, tests: Sequence[str], checked: bool) -> tuple[str, str]:
+def _verdict(copy: Path, tests: Sequence[str], checked: bool, first: Iterable[str]) -> tuple[str, str]:
     try:
-        status, output = run_tests(copy, tests, checked)
+        status, output = run_tests(copy, tests, checked, first)
     except subprocess.TimeoutExpired:
         return INVALID, f"the tests took more than {TIMEOUT_S:.0f} s"
-    failed = re.search(r"^FAILED (?:tests/)?(.*?)(?: - .*)?$", output, re.MULTILINE)
+    failed = failed_tests(output)
     if REFUSED in output:
         return INVALID, "the planted C does not compile"
     if status == 1 and failed:
-        return CAUGHT, failed[1]
+        return CAUGHT, failed[0]
     if status == 0:
         return SURVIVED, "all tests passed"
     return INVALID, f"pytest ended with {status}: {output.strip().splitlines()[-1:]}"
 
 
-def sound(mutants: Sequence[Mutant]) -> bool:
-    """Whether the tests for ``mutants`` pass without a fault, family by family; prints those that fail."""
-    with private_copy() as copy:
-        for family, checked in dict.fromkeys((mutant.family, mutant.checked) for mutant in mutants):
-            try:
-                status, output = run_tests(copy, TESTS[family], checked)
-            except subprocess.TimeoutExpired:
-                status, output = 1, f"the tests took more than {TIMEOUT_S:.0f} s"
-            if status:
-                print(f"{output}\nThe tests of {family} must pass before faults are planted.")
-                return False
-    return True
+def confirm(outcomes: Sequence[Outcome], jobs: int) -> list[Outcome]:
+    """Return ``outcomes``; a fault that was caught is INVALID if its test fails without it, too."""
+    by_runs: dict[tuple[str, bool], dict[str, None]] = {}
+    for found in outcomes:
+        if found.verdict == CAUGHT:
+            by_runs.setdefault((found.mutant.family, found.mutant.checked), {})[found.words] = None
+
+    def failing(run: tuple[str, bool]) -> set[str]:
+        tests = by_runs[run]
+        try:
+            status, output = run_tests(copy, [f"tests/{test}" for test in tests], checked=run[1], stop=False)
+        except subprocess.TimeoutExpired:
+            return set(tests)
+        return set() if status == 0 else set(failed_tests(output)) or set(tests)
+
+    with private_copy() as copy, ThreadPoolExecutor(jobs) as pool_of_threads:
+        unsound = dict(zip(by_runs, pool_of_threads.map(failing, by_runs), strict=True))
+    return [
+        found._replace(verdict=INVALID, words=f"{found.words} fails without the fault, too")
+        if found.verdict == CAUGHT and found.words in unsound[found.mutant.family, found.mutant.checked]
+        else found
+        for found in outcomes
+    ]
 
 
 def run_all(mutants: Sequence[Mutant], jobs: int) -> list[Outcome]:
-    """Judge ``mutants``, ``jobs`` at a time in as many copies, and print each outcome as it comes."""
+    """Judge ``mutants``, ``jobs`` at a time in as many copies, and print each outcome as it comes.
+
+    Tests that caught a fault are the first to meet the next ones of its family, those that caught most before others.
+    """
     free: SimpleQueue[Path] = SimpleQueue()
+    catchers: dict[str, Counter[str]] = {mutant.family: Counter() for mutant in mutants}
 
     def one(mutant: Mutant) -> Outcome:
         copy = free.get()
         try:
-            found = judge(copy, mutant, TESTS[mutant.family])
+            first = [test for test, _ in catchers[mutant.family].most_common()]
+            found = judge(copy, mutant, TESTS[mutant.family], first)
         finally:
             free.put(copy)
+        if found.verdict == CAUGHT:
+            catchers[mutant.family][found.words] += 1
         print(f"{found.verdict:8} {found.seconds:6.1f} s  {title(mutant):75} {found.words}", flush=True)
         return found
 
@@ -406,9 +431,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as cache:
         os.environ.setdefault("NEONLIKE_CACHE_DIR", cache)  # of all copies: what is not planted is compiled once
-        if not sound(chosen):
-            return 2
-        return 0 if report(run_all(chosen, max(1, options.jobs))) else 1
+        jobs = max(1, options.jobs)
+        return 0 if report(confirm(run_all(chosen, jobs), jobs)) else 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from tests.mutants import (
     STALE,
     SURVIVED,
     TESTS,
+    Outcome,
+    confirm,
     judge,
     of_part,
     part,
@@ -26,6 +28,7 @@ from tests.mutants import (
     title,
 )
 from tests.planted.table import CUDA, Mutant
+from tests.planted.watch import FIRST, pytest_collection_modifyitems
 
 NMS = ("tests/backends/primitives/roi/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
 SOURCE = "neonlike/backends/primitives/roi/family.py"
@@ -93,3 +96,31 @@ def test_stale_faults(copy: Path, change: dict[str, str]) -> None:
     with planted_in(copy, fault) as fits:
         assert not fits
     assert judge(copy, fault, NMS).verdict == STALE
+
+
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
+def test_what_fails_without_a_fault_catches_none(copy: Path) -> None:
+    fault = MUTANTS[0]
+    kept = "backends/primitives/roi/test_nms.py::test_zero_scores_are_left_out_where_they_are"
+    passes = Outcome(fault, CAUGHT, kept, 1.0)
+    fails = Outcome(fault._replace(family="lrn"), CAUGHT, "backends/primitives/test_lrn.py::test_there_is_none", 1.0)
+    missed = Outcome(fault, SURVIVED, "all tests passed", 1.0)
+    confirmed = confirm([passes, fails, missed], 2)
+    assert [found.verdict for found in confirmed] == [CAUGHT, INVALID, SURVIVED]
+    assert "fails without the fault" in confirmed[1].words
+
+
+class _Test:
+    def __init__(self, name: str) -> None:
+        self.nodeid = name
+
+
+def test_tests_that_caught_a_fault_come_first_and_all_first_cases_before_second_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = "test_a.py::f[1] test_a.py::f[2] test_a.py::f[3] test_a.py::g test_b.py::h[1] test_b.py::h[2]".split()
+    items = [_Test(f"tests/{name}") for name in names]
+    monkeypatch.setenv(FIRST, "test_b.py::h[2]\ntest_a.py::f[3]\ntest_c.py::gone")
+    pytest_collection_modifyitems(items)
+    order = [names.index(item.nodeid.removeprefix("tests/")) for item in items]
+    assert order == [5, 2, 0, 3, 4, 1]

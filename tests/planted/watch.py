@@ -1,12 +1,17 @@
-"""A plugin of pytest for planted faults: it takes the cases of tests in turn, and says whether a kernel was refused."""
+"""A plugin of pytest for planted faults: it orders tests, and tells of those that failed and of refused kernels."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from typing import Any
 
 REFUSED = "a kernel was refused by the compiler"
+FAILED = "failed test:"
+"""What a line of the output begins with that names a test that failed."""
+FIRST = "NEONLIKE_TESTS_FIRST"
+"""Variable of the environment with the tests that run before others, a line each, as pytest names them in tests/."""
 
 
 class _Watch(logging.Handler):
@@ -17,6 +22,7 @@ class _Watch(logging.Handler):
 
 
 _watch = _Watch(logging.ERROR)
+_failed: list[str] = []
 
 
 def pytest_sessionstart() -> None:
@@ -25,17 +31,29 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Have each test run its first case, then each its second: a fault fails in most cases of the test that sees it."""
+    """Have the tests that ``FIRST`` names run first, then each test's first case, then each one's second.
+
+    A fault fails in most cases of the test that sees it, and its neighbours are often seen by the same test.
+    """
     begun = Counter[str]()
+    first = {f"tests/{name}": rank for rank, name in enumerate(os.environ.get(FIRST, "").splitlines())}
     turns = {}
     for item in items:
         test, _, _ = item.nodeid.partition("[")
-        turns[item] = begun[test]
+        turns[item] = first.get(item.nodeid, len(first) + begun[test])
         begun[test] += 1
     items.sort(key=turns.__getitem__)
 
 
+def pytest_runtest_logreport(report: Any) -> None:
+    """Keep the name of a test that fails itself, and not in a fixture of it."""
+    if report.when == "call" and report.failed:
+        _failed.append(report.nodeid.removeprefix("tests/"))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print that a kernel was refused, which NumPy computed then."""
+    """Print the tests that failed, and that a kernel was refused, which NumPy computed then."""
+    for name in _failed:
+        terminalreporter.write_line(f"{FAILED} {name}")
     if _watch.seen:
         terminalreporter.write_line(REFUSED)
