@@ -145,7 +145,7 @@ TESTS = {
         "repeating": "kernels/run: program prepared autograd: passes pass_keys pass_random kernels/c: fastpath "
         "fastpath_checked fastpath_stages fastpath_products fastpath_calls backends: call_cache",
         "replays": "backends/replays: replays_watched replays_played replays replays_steps replays_layers "
-        "replays_stale replays_masks replays_words backends: call_cache kernels/c: fastpath_calls",
+        "replays_stale replays_masks replays_words replays_in_turn backends: call_cache kernels/c: fastpath_calls",
         "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",
         "lookup": "backends/primitives: lookup backends: families optree: positions",
         "onehot": "optree: onehot kernels/c: fastpath_classes",

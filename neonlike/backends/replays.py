@@ -5,7 +5,9 @@ small networks that takes as long as a third of the kernels, and each time it le
 recorded (:mod:`neonlike.kernels.run.trace`), of a chain or a cost, or of a network and its cost forward and back.
 From the fourth on the extension of ``kernels/c/fastpath.py`` starts the kernels, as long as all is as it was that the
 pass depends on (:mod:`.watched`): the tensors, the attributes of layers and backend, the methods of their classes. A
-pass that finds anything else is played.
+pass that finds anything else is played. Attributes that a forward pass sets, such as the inputs of each layer, may have
+other values before: a repeated pass sets them to those of the recorded one. So a network can be trained on several
+inputs in turn, or be asked between steps.
 
 A pass is never recorded where tensors lie in a GPU's memory, where an object does not say what it depends on
 (``depends_on``), or where work was done that is no kernel. It must also leave everything as it found it but the
@@ -20,46 +22,77 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
-from neonlike.backends.watched import same, watches
+from neonlike.backends.watched import as_left, watches
 from neonlike.kernels.run.program import is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
 FIRST_WAIT, LONGEST_WAIT = 2, 4096
-"""Passes that are played before one is recorded: 2 at first; then 2, 4, 8, ..., 4096 while recording fails."""
+"""Passes that are played before one is recorded: 2 at first; then 2, 4, 8, ..., 4096 while records are not run."""
+MOST_RECORDS = 4
+"""Records at most: of passes that take turns, as those of two inputs."""
 STALE = 3
-"""Passes in a row that find something changed before the record is given up."""
+"""Passes in a row that find something changed before the records are given up."""
 STEADY = 64
 """A record that was run so often shows that the next is worth making soon."""
+
+
+class Record:
+    """A pass that can be repeated.
+
+    Attributes
+    ----------
+    guard : nlfast.Guard
+        The kernels of the pass, and the objects that it depends on.
+    roots : tuple
+        What the pass was called with.
+    result : object
+        What it returned, and each repetition does.
+    hits, misses : int
+        How often it had been run when a pass was played last, and the passes played since it was run.
+    """
+
+    __slots__ = ("guard", "hits", "misses", "result", "roots")
+
+    def __init__(self, guard: Any, roots: tuple[Any, ...], result: Any) -> None:
+        self.guard, self.roots, self.result = guard, roots, result
+        self.hits = self.misses = 0
 
 
 class Repeated:
     """Records one kind of call, such as a chain's forward pass, and repeats it while all it depends on stays the same.
 
-    Deep copies have no record. A shallow copy of a chain shares this object, and so the record of the chain that was
-    recorded first. Passes of the other chain are played, and count as passes that find something changed.
+    Calls with several inputs in turn have a record each. Deep copies have none. A shallow copy of a chain shares this
+    object, and so the records of the chain. Its passes are played, or have records of their own.
+
+    Parameters
+    ----------
+    forward : bool
+        Whether the passes begin with the input of a network, and set the attributes that ``Depends.sets`` names.
 
     Attributes
     ----------
-    guard : nlfast.Guard or None
-        The kernels of a call, and the objects that it depends on; None: there is no record.
     result : object
-        The result of the recorded call, which each repeated one returns.
+        The result of the pass that was repeated or recorded last.
     """
 
-    __slots__ = ("_pause", "_roots", "_seen", "_stale", "_wait", "guard", "result")
+    __slots__ = ("_forward", "_pause", "_records", "_wait", "result")
 
-    def __init__(self) -> None:
-        self.guard: Any = None
-        self._roots: tuple[Any, ...] = ()
+    def __init__(self, forward: bool = False) -> None:
         self.result: Any = None
+        self._forward = forward
+        self._records: list[Record] = []
         self._wait = self._pause = FIRST_WAIT
-        self._stale = self._seen = 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Repeated:
-        return Repeated()
+        return Repeated(self._forward)
 
-    def __reduce__(self) -> tuple[type[Repeated], tuple[()]]:
-        return Repeated, ()
+    def __reduce__(self) -> tuple[type[Repeated], tuple[bool]]:
+        return Repeated, (self._forward,)
+
+    @property
+    def guard(self) -> Any:
+        """The guard of the newest record; None if there is no record."""
+        return self._records[-1].guard if self._records else None
 
     def run(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
         """The result of ``play(*given)``, by kernels alone if such a pass was recorded and nothing changed.
@@ -83,11 +116,12 @@ class Repeated:
 
         If not, :meth:`played` has to follow, which also says which index it is that the first kernels did not take.
         """
-        guard, known = self.guard, self._roots
-        if guard is None or len(roots) != len(known) or not all(map(is_, roots, known)):
-            return False
-        done: bool = guard.run()
-        return done
+        for record in self._records:
+            known = record.roots
+            if len(roots) == len(known) and all(map(is_, roots, known)) and record.guard.run():
+                self.result = record.result
+                return True
+        return False
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
         """``play(*given)``, recorded if it is time to.
@@ -101,36 +135,30 @@ class Repeated:
         *given : objects
             Arguments of ``play``.
         """
-        guard = self.guard
-        if guard is not None:
-            self._look(guard)
-        elif self._wait > 0:
+        if self._records:
+            self._look()
+        if self._wait > 0:
             self._wait -= 1
         elif _may_record(be):
             return self._make(be, roots, play, given)
         return play(*given)
 
-    def _look(self, guard: Any) -> None:
-        """A pass found something changed: give the record up if that has become the rule."""
-        hits = guard.program.hits
-        if hits != self._seen:
-            if hits - self._seen >= STEADY:
-                self._pause = FIRST_WAIT
-            self._seen, self._stale = hits, 0
-        self._stale += 1
-        if self._stale >= STALE:
-            self._drop()
-
-    def _drop(self) -> None:
-        self.guard = self.result = None
-        self._roots = ()
-        self._stale = self._seen = 0
-        self._wait = self._pause
+    def _look(self) -> None:
+        """A pass is played although there are records: give them up if that has become the rule."""
+        newest = self._records[-1]
+        if newest.guard.program.hits - newest.hits >= STEADY:
+            self._pause = FIRST_WAIT
+        for record in self._records:
+            hits = record.guard.program.hits
+            record.misses = 1 if hits != record.hits else record.misses + 1
+            record.hits = hits
+        if self._wait > 0 and all(record.misses >= STALE for record in self._records):
+            self._records, self.result = [], None
+            self._wait = self._pause
 
     def _make(self, be: Any, roots: Sequence[Any], play: Any, given: tuple[Any, ...]) -> Any:
         """Play a pass and record it, if it can be."""
-        self._drop()  # there is no record: this starts the wait for the next try
-        self._pause = min(2 * self._pause, LONGEST_WAIT)
+        self._wait, self._pause = self._pause, min(2 * self._pause, LONGEST_WAIT)
         everything = *roots, be
         before = watches(everything)
         if before is None:
@@ -138,24 +166,32 @@ class Repeated:
         with tracing(be) as trace:
             result = play(*given)
         after = watches(everything)
-        if trace.is_whole and is_repeatable(trace.runs) and after is not None and same(before, after):
+        steady = None if after is None else as_left(before, after, self._forward)
+        if trace.is_whole and is_repeatable(trace.runs) and steady is not None:
             try:
                 program = join(trace.runs, (trace.held, roots, result))
-                self.guard = be.executor.replay.guard(program, after)
+                guard = be.executor.replay.guard(program, steady, self._forward)
             except ValueError:  # something that cannot be watched
                 return result
-            self._roots, self.result = tuple(roots), result
+            self._keep(Record(guard, tuple(roots), result))
         return result
+
+    def _keep(self, record: Record) -> None:
+        """Keep one more record, and none for which something has changed; of too many, not the one least used."""
+        kept = [known for known in self._records if known.guard.holds()]
+        if len(kept) == MOST_RECORDS:
+            kept.remove(max(kept, key=lambda known: known.misses))
+        self._records, self.result = [*kept, record], record.result
 
 
 class Replays:
     """The records of a chain: of its forward pass in training, backward pass, and forward pass in inference.
 
-    A cost has them too, and never uses that of inference.
+    A cost has them too, and never uses those of inference.
     """
 
     def __init__(self) -> None:
-        self.forward, self.backward, self.inference = Repeated(), Repeated(), Repeated()
+        self.forward, self.backward, self.inference = Repeated(forward=True), Repeated(), Repeated(forward=True)
 
 
 def _may_record(be: Any) -> bool:

@@ -24,8 +24,12 @@ from neonlike.kernels.run.depends import ANY_VALUE, Depends
 from neonlike.logger import logger
 from neonlike.nervanaobject import PACKAGE
 
-Watch = tuple[Any, tuple[Any, ...]]
-"""An object and its items: of a list; of a dictionary keys and values in turn, or those of the object's attributes."""
+Watch = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
+"""An object, its items, and what forward passes set.
+
+The items are those of a list; of a dictionary, keys and values in turn, or those of the object's attributes. Of a look,
+the last part has the names of attributes that forward passes set; of a record, names and values in turn.
+"""
 
 CONSTANTS = (
     Tensor, np.ndarray, np.generic, np.dtype, type, bool, int, float, complex, str, bytes, type(None), range, slice,
@@ -66,8 +70,8 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
             if isinstance(thing, tuple):
                 stack += thing
                 continue
-            items, below = _held(thing)
-            found[id(thing)] = thing, items
+            items, below, sets = _held(thing)
+            found[id(thing)] = thing, items, sets
             if len(found) > MOST_OBJECTS:
                 return None
             stack += below
@@ -77,24 +81,49 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
     return [watch for watch in found.values() if watch[1] or not _is_fixed(watch[0])]
 
 
-def same(one: list[Watch], other: list[Watch]) -> bool:
-    """Whether two looks found the same."""
-    return [*map(_identity, one)] == [*map(_identity, other)]
+def as_left(before: list[Watch], after: list[Watch], forward: bool) -> list[Watch] | None:
+    """Watches for the record of a pass that finds everything as it leaves it, but for attributes that it sets.
+
+    Parameters
+    ----------
+    before, after : list
+        What :func:`watches` found before and after the pass.
+    forward : bool
+        Whether it is a forward pass. Only attributes that it gave another value are known to be set by it.
+
+    Returns
+    -------
+    list or None
+        None if the pass changed anything else.
+    """
+    if len(before) != len(after):
+        return None
+    found = [left for pair in zip(before, after) if (left := _left(*pair, forward)) is not None]
+    return found if len(found) == len(after) else None
 
 
-def _identity(watch: Watch) -> tuple[int, ...]:
-    return (id(watch[0]), *map(id, watch[1]))
+def _left(before: Watch, after: Watch, forward: bool) -> Watch | None:
+    (thing, old, _), (same, new, names) = before, after
+    if thing is not same or len(old) != len(new):
+        return None
+    changed = {k for k, pair in enumerate(zip(old, new)) if pair[0] is not pair[1]}
+    apart = [k + 1 for k, name in enumerate(new) if not k % 2 and name in names] if names else []
+    if not changed.issubset(apart if forward else ()):
+        return None
+    apart = sorted(changed) if forward else apart
+    items = [ANY_VALUE if k in apart else value for k, value in enumerate(new)]
+    return thing, tuple(items), tuple(value for k in apart for value in new[k - 1 : k + 1])
 
 
-def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any]]:
-    """The items of one object that are watched, and the values among them to look into."""
+def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any], tuple[str, ...]]:
+    """The items of one object that are watched, the values among them to look into, and attributes that passes set."""
     kind = type(thing)
     if isinstance(thing, list | dict):
         if kind not in (list, dict) and (not _is_as_defined(kind) or vars(thing)):
             raise NotWatched(thing)
-        return (tuple(thing), thing) if isinstance(thing, list) else (_items(thing), thing.values())
+        return (tuple(thing), thing, ()) if isinstance(thing, list) else (_items(thing), thing.values(), ())
     if _is_fixed(thing):
-        return (), vars(thing).values()
+        return (), vars(thing).values(), ()
     said: Depends | None = thing.depends_on() if _speaks(kind) else None
     if said is None:
         raise NotWatched(thing)
@@ -104,8 +133,9 @@ def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any]]:
     kept = {name: ANY_VALUE if name in said.free else value for name, value in attributes.items()}
     for value in kept.values():
         _refuse_number(value)
-    items = _items(kept)
-    return items, [value for name, value in attributes.items() if said.looks_into(name)]
+    sets = tuple(said.sets.intersection(kept))
+    below = [value for name, value in attributes.items() if said.looks_into(name) and name not in sets]
+    return _items(kept), below, sets
 
 
 def _refuse_number(value: Any) -> None:

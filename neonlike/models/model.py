@@ -119,7 +119,7 @@ class Model(Saved):
         self.progress = Progress()
         self._interrupts = InterruptGuard()
         self.together: Together | None = None
-        self._both_passes = Repeated()
+        self._both_passes = Repeated(forward=True)
         self._epoch_is_done = False
         arguments.check_no_dataset(dataset)
         if isinstance(layers, dict):

@@ -96,15 +96,15 @@ class Replay:
         """``program`` as the extension runs it: call it with the addresses of its operands."""
         return self._extension.Program(*program)
 
-    def guard(self, program: Program, watches: Sequence[Any]) -> Any:
-        """``program`` as long as what is watched is as it is now.
+    def guard(self, program: Program, watches: Sequence[Any], forward: bool = False) -> Any:
+        """``program`` as long as what is watched is as it is now; ``forward``: it sets what forward passes do.
 
         Raises
         ------
         ValueError
             If something cannot be watched.
         """
-        return self._extension.Guard(self.program(program), tuple(watches), ANY_VALUE)
+        return self._extension.Guard(self.program(program), tuple(watches), ANY_VALUE, forward)
 
     def depends_on(self) -> Depends:
         """Repeated passes end when the replay is paused or stopped, or forgets its programs."""

@@ -26,11 +26,15 @@ class Depends(NamedTuple):
         Attributes that are not looked into, if ``opened`` is None.
     free : frozenset of str
         Attributes that may have another value each time, because a pass sets or never reads them.
+    sets : frozenset of str
+        Attributes that a forward pass sets, and does not read before, such as the inputs of a layer. If the recorded
+        pass gave one another value, so does each repetition. Their values are not looked into in forward passes.
     """
 
     opened: frozenset[str] | None = None
     closed: frozenset[str] = frozenset()
     free: frozenset[str] = frozenset()
+    sets: frozenset[str] = frozenset()
 
     def looks_into(self, name: str) -> bool:
         """Whether the pass depends on what is in the value of this attribute."""

@@ -321,6 +321,7 @@ class Sequential(LayerContainer):
     """
 
     folds = repeatable = True
+    set_forward = frozenset(("outputs",))
 
     def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(name)

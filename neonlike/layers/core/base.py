@@ -125,6 +125,7 @@ class Layer(OnVariables, NervanaObject):
     nglayer: Any = None
     overwrites_error = False  # does bprop change its error
     repeatable = False  # does a class say that its passes may be repeated, see depends_on
+    set_forward: frozenset[str] = frozenset(("inputs",))  # attributes that fprop sets and does not read before
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     neighbours: Sequence[Layer] = ()  # all layers of the chain, if it is folded
@@ -169,7 +170,9 @@ class Layer(OnVariables, NervanaObject):
 
         The flag is for classes of the library. A user's class has to define this method, whatever its flag says.
         """
-        return Depends(closed=CLOSED) if vars(type(self)).get("repeatable", False) else None
+        if not vars(type(self)).get("repeatable", False):
+            return None
+        return Depends(closed=CLOSED, free=frozenset(("_kept_views",)), sets=self.set_forward)
 
     # -- life cycle ----------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class Bias(ParameterLayer):
     """
 
     repeatable = True
+    set_forward = frozenset(("inputs", "outputs"))
 
     def __init__(self, init: Init, name: str | None = None) -> None:
         super().__init__(init, name)

@@ -118,7 +118,9 @@ class GeneralizedCost(NervanaObject):
 
         The last value is set by each pass.
         """
-        return Depends(opened=frozenset(("costfunc", "activation")), free=frozenset(("cost",)))
+        return Depends(
+            opened=frozenset(("costfunc", "activation")), free=frozenset(("cost",)), sets=frozenset(("outputs",))
+        )
 
     def _make_cost_buffer(self) -> None:
         be = self.require_backend()

@@ -65,6 +65,7 @@ class Activation(Layer):
     """
 
     repeatable = needs_outputs = True
+    set_forward = frozenset(("inputs", "outputs"))
     left_to_cost: bool | None = None
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
@@ -241,6 +242,7 @@ class Dropout(Layer):
 
     overwrites_error = True
     repeatable = True  # in training the mask is drawn by the host each time: see trace.call_again
+    set_forward = frozenset(("inputs", "outputs"))
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)

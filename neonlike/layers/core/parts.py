@@ -92,6 +92,23 @@ def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
     return _kept(layer, role, buffer, rows, -1, Tensor.viewed)
 
 
+def viewed_as(layer: Any, role: str, buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``buffer.viewed(shape)``, cached under ``role``.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer that keeps the view.
+    role : str
+        Name that the view is kept under.
+    buffer : Tensor
+        A contiguous tensor.
+    shape : tuple of int
+        Shape of the view.
+    """
+    return _kept(layer, role, buffer, shape, -1, _viewed)
+
+
 def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
     """``buffer.T``, cached under ``role``.
 
@@ -118,6 +135,10 @@ def apart(layer: Any, error: Any, *buffers: Any) -> Any:
     return error
 
 
+def _viewed(buffer: Tensor, shape: Any, _: int) -> Tensor:
+    return buffer.viewed(shape)
+
+
 def _transpose(buffer: Tensor, *_: int) -> Tensor:
     return buffer.T
 
@@ -127,7 +148,7 @@ def _empty_like(buffer: Tensor, *_: int) -> Tensor:
     return made
 
 
-class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
+class KeptViews(dict[str, tuple[Tensor, Any, int, Tensor]]):
     """Buffer, sizes and view of each role. A copy starts empty: copied views would not be views of copied buffers."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptViews:
@@ -137,7 +158,7 @@ class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
         return KeptViews, ()
 
 
-def _kept(layer: Any, role: str, buffer: Tensor, rows: int, columns: int, make: Callable[..., Tensor]) -> Tensor:
+def _kept(layer: Any, role: str, buffer: Tensor, rows: Any, columns: int, make: Callable[..., Tensor]) -> Tensor:
     views = layer.__dict__.get("_kept_views")
     if views is None:
         views = layer._kept_views = KeptViews()

@@ -12,6 +12,7 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.core.parts import viewed_as
 
 if TYPE_CHECKING:
     from neonlike.layers.core.base import ShapeSource
@@ -45,6 +46,7 @@ class Reshape(Layer):
     """
 
     repeatable = True
+    set_forward = frozenset(("inputs", "outputs"))
 
     def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
         super().__init__(name)
@@ -116,7 +118,7 @@ class Reshape(Layer):
         shape = self.out_shape_t
         if inference:
             shape = self._buffer_shape(self.out_shape, inputs.size // int(np.prod(self.out_shape)))
-        self.outputs = inputs.viewed(shape)
+        self.outputs = viewed_as(self, "outputs", inputs, shape)
         return self.outputs
 
     def bprop(self, error: Tensor) -> Tensor:
@@ -127,7 +129,7 @@ class Reshape(Layer):
         error : Tensor
             Gradient of the cost by the outputs, in their shape.
         """
-        self.deltas = error.viewed(self.in_shape_t)
+        self.deltas = viewed_as(self, "deltas", error, self.in_shape_t)
         return self.deltas
 
 

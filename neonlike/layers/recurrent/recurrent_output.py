@@ -46,6 +46,8 @@ class RecurrentOutput(Layer):
     (True, (4, 1))
     """
 
+    set_forward = frozenset(("inputs", "_x", "_extent", "_weights"))
+
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         self.owns_delta = True
@@ -120,8 +122,10 @@ class RecurrentOutput(Layer):
             True outside of training: batches may be partial.
         """
         extent = extent_of(self, inputs, self.nin, inference)
-        if extent != self._extent or not same_memory(inputs, self.inputs):
+        is_other = extent != self._extent
+        if is_other:
             self._weights, self._extent = self._weighting(extent), extent
+        if is_other or not same_memory(inputs, self.inputs):
             self._x, self.inputs = self._by_step(inputs, extent), inputs
         outputs: Tensor = self.outputs
         if extent.samples < outputs.shape[1] and self.actual_bsz is None:

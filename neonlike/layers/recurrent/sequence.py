@@ -156,6 +156,11 @@ class SequenceLayer(ParameterLayer):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copied(self, memo, self.W is not None)
 
+    @property
+    def set_forward(self) -> frozenset[str]:  # type: ignore[override]
+        """Attributes that fprop sets and does not read before: none if it continues the states of the last inputs."""
+        return frozenset(("inputs", "x", "_x_used", "_last") if self.reset_cells else ())
+
     def _forget(self) -> None:
         """Drop the cached views of earlier calls' tensors, and the state."""
         self.x: Any = None

@@ -258,13 +258,27 @@ def test_a_clock_around_each_layer(fast: Backend) -> None:
 def test_a_record_is_given_up_and_made_again(fast: Backend) -> None:
     net = warm(fast)
     first = net.records[0]
+    repeated = net.model.layers.replays.forward
+    repeated._wait = 8
     net.layers[0].W = fast.array(net.layers[0].W.get())
     steps(net, replays.STALE - 1)
     assert net.records[0] is first
     steps(net, 1)
-    assert net.records[0] is None
+    assert net.records[0] is None and repeated.result is None
     steps(net, 8)
     assert net.records[0] is not None and net.records[0].program.hits > 0
+
+
+def test_a_record_that_is_of_no_use_any_more_makes_room_for_the_next(fast: Backend) -> None:
+    net = warm(fast)
+    repeated = net.model.layers.replays.forward
+    net.layers[0].W = fast.array(net.layers[0].W.get())
+    repeated._wait = replays.STALE - 1
+    steps(net, replays.STALE + 1)
+    assert len(repeated._records) == 1 and net.records[0].program.hits == 1
+    steps(net, WARM)
+    sides = repeated, net.model.layers.replays.backward, net.cost.replays.backward, net.optimizer._found
+    assert all(record.guard.holds() for side in sides for record in side._records)
 
 
 def test_batches_that_are_new_tensors_are_recorded_less_and_less_often(fast: Backend) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.replays import Repeated
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.depends import Depends
 from neonlike.layers import Activation
@@ -107,10 +108,12 @@ def test_a_pass_with_work_of_numpy_is_played(fast: Backend, played: Any, monkeyp
 
 def test_a_pass_that_counts_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     _patched(monkeypatch, lambda layer, outputs: setattr(layer, "count", getattr(layer, "count", 0.5) + 1))
-    net = Net(fast)
+    net, recorded = Net(fast), set()
+    original = Repeated._keep
+    monkeypatch.setattr(Repeated, "_keep", lambda self, record: (recorded.add(self), original(self, record)))
     steps(net, 12)
-    assert net.layers[2].count == 12.5
-    assert net.records[0] is None and net.records[1] is not None
+    assert net.layers[2].count == 12.5 and net.hits() == 0
+    assert recorded == {net.model.layers.replays.backward, net.cost.replays.backward, net.optimizer._found}
 
 
 def test_on_a_device_nothing_is_recorded(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_what_is_found_below_a_root() -> None:
     vars(holder).update(inner=inner, init=object())
     found = watched.watches([holder])
     assert found is not None
-    assert [thing for thing, _ in found if isinstance(thing, list | dict)] == [inner, inner[1], [3]]
+    assert [thing for thing, *_ in found if isinstance(thing, list | dict)] == [inner, inner[1], [3]]
     for value in (object(), len, lambda: 1, {1}, Thing()):
         holder.inner = value
         assert watched.watches([holder]) is None
@@ -270,7 +270,7 @@ def test_an_object_says_what_passes_depend_on(extension: Any) -> None:
     speaking = Speaking()
     found = watched.watches([speaking])
     assert found is not None
-    assert [thing for thing, _ in found] == [speaking, speaking.inner, speaking.inner[0]]
+    assert [thing for thing, *_ in found] == [speaking, speaking.inner, speaking.inner[0]]
     assert watched.watches([Silent()]) is None, "what it inherits knows nothing of its methods"
     changes: list[tuple[Callable[[], object], bool]] = [
         (lambda: setattr(speaking, "count", 7), True),

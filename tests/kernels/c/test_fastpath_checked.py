@@ -272,7 +272,7 @@ def test_training_is_bit_for_bit_the_same_with_and_without(
     fast: Any, extension: Any, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = trained(fast, lambda: None, make())
-    assert fast.executor.replay.table.calls > 40  # of eight steps, one is a repeated record
+    assert fast.executor.replay.table.calls > 10  # of eight steps, some are repeated records
     fast.executor.replay.stop()
     fastbuild.remove(extension)
     monkeypatch.setattr(fastpath, "asked_for", lambda: None)

@@ -153,6 +153,13 @@ class TestLengths:
             with pytest.raises(ShapeError, match=r"call set_lengths for this batch"):
                 layer.fprop(be.zeros((NIN, T * N)))
 
+    def test_lengths_beyond_the_steps_of_a_shorter_batch(self, be: Any) -> None:
+        for layer in (make("rnn", NOUT), RecurrentSum()):
+            ready(layer, (NIN, T)).set_lengths([T] * N)
+            layer.set_seq_len(T - 1)
+            with pytest.raises(ShapeError, match=rf"up to {T} are set, but there are {N} samples of {T - 1} steps"):
+                layer.fprop(be.zeros((NIN, T * N)))
+
 
 class TestOutputs:
     """Sum, mean and last step."""

@@ -2,7 +2,8 @@
  *
  * A pass (backends/replays.py) calls the same kernels on the same memory whenever the objects that it depends on are as they
  * were: their classes, their attributes and the lists and dictionaries among these, value by value. Values are compared by
- * identity, without any code of Python's, so that nothing can change between the look and the start.
+ * identity, without any code of Python's, so that nothing can change between the look and the start. Attributes that a pass sets
+ * may have any values before it; they are given those of the recorded pass.
  */
 #ifndef NL_FASTPATH_GUARD_H
 #define NL_FASTPATH_GUARD_H
@@ -17,6 +18,7 @@ typedef struct {
     PyObject *mro;    /* the type and its bases in order, compared where there is no tag */
     uint64_t version; /* of the dictionary when it was looked through last */
     PyObject *items;
+    PyObject *sets; /* names of attributes that forward passes set, and values, in turn; these are not among the items */
 } Watch;
 
 typedef struct {
@@ -25,6 +27,7 @@ typedef struct {
     Watch *watch;
     Program *program; /* NULL: cleared */
     PyObject *free;   /* an item that stands for any value */
+    int forward;      /* whether the program sets the attributes that watches name for it, else they must have its values */
 } Guard;
 
 /* Watches ---------------------------------------------------------------------------------------------------------- */
@@ -103,18 +106,41 @@ static int is_as_it_was(Watch *watch, const PyObject *free)
         return 1;
     if (!has_items(watch->dict, watch->items, free))
         return 0;
-    watch->version = version;
+    if (!PyTuple_GET_SIZE(watch->sets)) /* else settle() notes it */
+        watch->version = version;
     return 1;
 }
 
-/* A watch from (thing, items); -1 if there is no way to watch it. */
-static int read_watch(PyObject *pair, Watch *watch, const PyObject *free)
+/* See that attributes have the values of the pass; `old`: set them, NULL: they must have them. Other values that they had go to the
+ * list `old`, so that none ends before the pass, and runs code of Python's. -1: it is not so, or without memory with an error. */
+static int settle(Watch *watch, PyObject **old)
 {
-    PyObject *thing, *items;
-    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "OO!", &thing, &PyTuple_Type, &items))
+    const uint64_t version = version_of(watch->dict);
+    if (version && version == watch->version)
+        return 0;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(watch->sets); k += 2) {
+        PyObject *name = PyTuple_GET_ITEM(watch->sets, k), *value = PyTuple_GET_ITEM(watch->sets, k + 1);
+        PyObject *now = PyDict_GetItemWithError(watch->dict, name);
+        if (now == value)
+            continue;
+        if (!now || !old || (!*old && !(*old = PyList_New(0))))
+            return -1;
+        if (PyList_Append(*old, now) || PyDict_SetItem(watch->dict, name, value))
+            return -1;
+    }
+    watch->version = version_of(watch->dict);
+    return 0;
+}
+
+/* A watch from (thing, items) or (thing, items, sets); -1 if there is no way to watch it. */
+static int read_watch(PyObject *given, Watch *watch, const PyObject *free)
+{
+    PyObject *thing, *items, *sets = NULL;
+    if (!PyTuple_CheckExact(given) || !PyArg_ParseTuple(given, "OO!|O!", &thing, &PyTuple_Type, &items, &PyTuple_Type, &sets))
         return -1;
     watch->thing = own(thing);
     watch->items = own(items);
+    watch->sets = sets ? own(sets) : PyTuple_New(0);
     watch->type = (PyTypeObject *)own((PyObject *)Py_TYPE(thing));
     if (PyList_Check(thing))
         return is_as_it_was(watch, free) ? 0 : -1;
@@ -185,7 +211,7 @@ static int watch_classes(Guard *self)
                 Py_DECREF(dict);
                 return -1;
             }
-            more[self->watches++] = (Watch){ .thing = dict, .dict = own(dict), .type = (PyTypeObject *)own((PyObject *)Py_TYPE(dict)), .items = items };
+            more[self->watches++] = (Watch){ .thing = dict, .dict = own(dict), .type = (PyTypeObject *)own((PyObject *)Py_TYPE(dict)), .items = items, .sets = PyTuple_New(0) };
         }
     }
     return 0;
@@ -196,12 +222,14 @@ static int watch_classes(Guard *self)
 static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     PyObject *program, *watches, *free = NULL;
+    int forward = 0;
     (void)named;
-    if (!PyArg_ParseTuple(given, "O!O!|O", &program_type, &program, &PyTuple_Type, &watches, &free))
+    if (!PyArg_ParseTuple(given, "O!O!|Op", &program_type, &program, &PyTuple_Type, &watches, &free, &forward))
         return NULL;
     Guard *self = (Guard *)type->tp_alloc(type, 0);
     if (!self)
         return NULL;
+    self->forward = forward;
     const Py_ssize_t count = PyTuple_GET_SIZE(watches);
     int failed = ((Program *)program)->operands || ((Program *)program)->numbers
                  || !(self->watch = PyMem_Calloc((size_t)count + 1, sizeof *self->watch));
@@ -216,27 +244,51 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
     return (PyObject *)self;
 }
 
+/* Whether all objects are as they were, but for attributes that forward passes set. */
+static int all_as_they_were(const Guard *self)
+{
+    if (serial || !self->program)
+        return 0;
+    fetch_ahead(self->watch, self->watches);
+    for (Py_ssize_t k = 0; k < self->watches; k++)
+        if (!is_as_it_was(&self->watch[k], self->free))
+            return 0;
+    return 1;
+}
+
+static PyObject *guard_holds(PyObject *object, PyObject *ignored)
+{
+    (void)ignored;
+    return PyBool_FromLong(all_as_they_were((const Guard *)object));
+}
+
 /* run(): whether the program ran; not if something has changed, or there is no memory. An index out of range that one of the
  * first two kernels meets (the words of a table are copied and looked up) is left to Python, too, which says which it is. */
 static PyObject *guard_run(PyObject *object, PyObject *ignored)
 {
     Guard *self = (Guard *)object;
+    PyObject *old = NULL; /* what attributes had that the pass sets */
     Run run;
     int status;
     (void)ignored;
-    if (serial || !self->program)
+    if (!all_as_they_were(self))
         Py_RETURN_FALSE;
-    fetch_ahead(self->watch, self->watches);
     for (Py_ssize_t k = 0; k < self->watches; k++)
-        if (!is_as_it_was(&self->watch[k], self->free))
+        if (PyTuple_GET_SIZE(self->watch[k].sets) && settle(&self->watch[k], self->forward ? &old : NULL)) {
+            PyErr_Clear();
+            Py_XDECREF(old);
             Py_RETURN_FALSE;
-    if (begin_run(&run, self->program, NULL, NULL))
+        }
+    if (begin_run(&run, self->program, NULL, NULL)) {
+        Py_XDECREF(old);
         Py_RETURN_FALSE;
+    }
     Program *program = (Program *)own((PyObject *)run.program);
     const int done = finish_run(&run, &status), all = done == program->steps;
     if (done > (status == OUT_OF_RANGE) && !all && !PyErr_Occurred())
         refuse(program, status);
     Py_DECREF(program);
+    Py_XDECREF(old);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(all);
 }
 
@@ -248,6 +300,7 @@ static int guard_traverse(PyObject *object, visitproc visit, void *arg)
         Py_VISIT(self->watch[k].dict);
         Py_VISIT(self->watch[k].type);
         Py_VISIT(self->watch[k].items);
+        Py_VISIT(self->watch[k].sets);
         Py_VISIT(self->watch[k].mro);
     }
     Py_VISIT((PyObject *)self->program);
@@ -267,6 +320,7 @@ static int guard_clear(PyObject *object)
         Py_CLEAR(self->watch[k].dict);
         Py_CLEAR(self->watch[k].type);
         Py_CLEAR(self->watch[k].items);
+        Py_CLEAR(self->watch[k].sets);
         Py_CLEAR(self->watch[k].mro);
     }
     return 0;
@@ -290,6 +344,7 @@ static PyObject *guard_program(PyObject *object, void *ignored)
 
 static PyMethodDef guard_methods[] = {
     {"run", guard_run, METH_NOARGS, "run(): the program, if what is watched is as it was; whether it was done."},
+    {"holds", guard_holds, METH_NOARGS, "holds(): whether what is watched is as it was, but for what forward passes set."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -303,7 +358,8 @@ static PyTypeObject guard_type = {
     .tp_name = "nlfast.Guard",
     .tp_basicsize = sizeof(Guard),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Guard(program without operands, watches, free): a watch is (object, its values); free stands for any value.",
+    .tp_doc = "Guard(program without operands, watches, free, forward): a watch is (object, its values[, what forward passes set]); "
+              "free stands for any value; forward: the program sets these.",
     .tp_new = guard_new,
     .tp_traverse = guard_traverse,
     .tp_clear = guard_clear,
