@@ -116,6 +116,16 @@ class Training:
         """The parts of an LSTM's weight, with gates in PyTorch's order."""
         return torch_gates(change, layer.nin)
 
+    def in_turn(self) -> Call:
+        """A call that makes a step, and then runs the network forward on another minibatch."""
+        other = self.be.array(np.ascontiguousarray(self.host[:, ::-1]))
+
+        def call() -> None:
+            self.step()
+            self.model.fprop(other, inference=True)
+
+        return call
+
     def inference(self) -> Call:
         """A call that runs the network forward on one sample."""
         net = self.net

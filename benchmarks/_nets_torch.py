@@ -198,6 +198,21 @@ class Training:
         changes = [(value.detach() - self.first[name]).cpu().numpy() for name, value in self.model.named_parameters()]
         return [np.array(self.costs), *[change for change in changes if change.ndim > 1]]
 
+    def in_turn(self) -> Any:
+        """A call that makes a step, and then runs the network forward on another minibatch."""
+        torch = self.way.torch
+        other = self.batch(np.ascontiguousarray(data(self.net)[0][:, ::-1]))
+        run = self.way.run(lambda: self.model(other))
+
+        def call() -> None:
+            self.step()
+            self.model.eval()
+            with torch.inference_mode():
+                run()
+            self.model.train()
+
+        return call
+
     def inference(self) -> Any:
         """A call that runs the network forward on one sample."""
         torch, net = self.way.torch, self.net

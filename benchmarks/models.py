@@ -5,6 +5,8 @@ written for neon build them, and of PyTorch's modules with the same weights. A s
 read), backward and the optimizer. PyTorch is eager, with channels last, and compiled. Every contender is a process of
 its own, which stands still while another is measured. Without PyTorch the exit status is 2.
 
+``--modes "training in turn"`` has another minibatch forward in inference after each step, as reinforcement learning.
+
 ``--precision bfloat16`` has products in bfloat16 on a CPU, PyTorch's by autocast; its weights stay in float32, in
 inference as the faster of that and of bfloat16.
 
@@ -58,10 +60,11 @@ LIMIT = 540.0
 
 QUICK = ("mlp", "digits", "char-lstm 256")
 
-TRAINING, INFERENCE, TF32, HALF = "training", "inference", ", TF32", f", {BFLOAT16}"
+TRAINING, INFERENCE, IN_TURN, TF32, HALF = "training", "inference", "training in turn", ", TF32", f", {BFLOAT16}"
 """Modes; the last two end one in which factors of products are rounded."""
 MODES = {
     TRAINING: "A training step", INFERENCE: "One sample forward",
+    IN_TURN: "A training step, then another minibatch forward in inference",
     TRAINING + TF32: "A training step, factors of products in TF32",
     INFERENCE + TF32: "One sample forward, factors of products in TF32",
     TRAINING + HALF: "A training step, factors of products in bfloat16",
@@ -189,7 +192,8 @@ class ModelDesk(Desk):
         def weigh() -> None:
             self.bytes = device_memory(made) if on_gpu else host_memory() - before
 
-        self.step = made.step if is_training(mode) else made.inference()
+        steps = {TRAINING: lambda: made.step, INFERENCE: made.inference, IN_TURN: made.in_turn}
+        self.step = steps[mode.partition(",")[0]]()
         timed = waiting(made, self.step) if on_gpu else self.step
         changed = made.result if is_training(mode) else lambda: []
         contender = in_steps(self.who, self.step, changed, partial(sample, timed, self.seconds, LEAST), weigh)
@@ -218,9 +222,10 @@ class Models(StepSuite):
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         super().options(parser)
-        kinds, text = (TRAINING, INFERENCE), f"begin no network after so long (on a GPU {LIMIT:.0f}, else never)"
+        kinds = (TRAINING, INFERENCE, IN_TURN)
+        text = f"begin no network after so long (on a GPU {LIMIT:.0f}, else never)"
         parser.add_argument("--only", type=some_of(NETS), metavar="NAME,NAME", help=f"some of {', '.join(NETS)}")
-        parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default both")
+        parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default: two")
         parser.add_argument("--threads", type=int, default=_machine.cores(), metavar="N", help="default: the cores")
         parser.add_argument("--outside", action="store_true", help="only what part of our steps is outside of kernels")
         parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
@@ -294,7 +299,7 @@ class Models(StepSuite):
     def afterwards(self, apart: Apart, session: Session, results: list[Result]) -> None:
         for result in (r for r in results if r.median is not None and is_training(r.text)):
             result.memory = apart.ask(result.contender, "memory")
-            if result.contender == OURS and session.options.backend == "cpu":
+            if result.contender == OURS and session.options.backend == "cpu" and result.text != IN_TURN:
                 result.outside = apart.ask(OURS, "outside", session.options.seconds)
 
     def measure_case(
@@ -340,7 +345,8 @@ class Models(StepSuite):
         return [*self.alone, *verdicts(session.beside)]
 
     def subject(self, options: argparse.Namespace) -> str:
-        return _precision.subject(f"models{' gpu' * (options.backend == 'gpu')}", options.precision)
+        name = f"models{' in turn' * (options.modes == [IN_TURN])}{' gpu' * (options.backend == 'gpu')}"
+        return _precision.subject(name, options.precision)
 
     def ready(self, options: argparse.Namespace) -> bool:
         self.gpu, self.alone, self.needs_torch = {}, [], options.backend == "cpu" and not options.outside

@@ -156,7 +156,7 @@ TESTS = {
         "merge": "backends: rest_helpers",
         "memory": "backends/tensors: memory",
         "scratch": "backends: rest_memory",
-        "activation": "backends: rest_helpers families transforms: input_activations",
+        "activation": "backends: rest_helpers families transforms: input_activations kernels/c: fastbuild",
         "lazy": "optree: gradients lazy_primitives",
         "autograd": "autograd: autograd memory graphs ops joining optree: sweep",
         "optimizers": "optimizers: schedules optimizers optimizer_states adam_counts",

@@ -92,7 +92,7 @@ class Repeated:
     @property
     def guard(self) -> Any:
         """The guard of the newest record; None if there is no record."""
-        return self._records[-1].guard if self._records else None
+        return self._records[0].guard if self._records else None
 
     def run(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
         """The result of ``play(*given)``, by kernels alone if such a pass was recorded and nothing changed.
@@ -145,7 +145,7 @@ class Repeated:
 
     def _look(self) -> None:
         """A pass is played although there are records: give them up if that has become the rule."""
-        newest = self._records[-1]
+        newest = self._records[0]
         if newest.guard.program.hits - newest.hits >= STEADY:
             self._pause = FIRST_WAIT
         for record in self._records:
@@ -177,11 +177,11 @@ class Repeated:
         return result
 
     def _keep(self, record: Record) -> None:
-        """Keep one more record, and none for which something has changed; of too many, not the one least used."""
-        kept = [known for known in self._records if known.guard.holds()]
+        """Keep one more record, without those that have not been run of late and could not be."""
+        kept = [known for known in self._records if known.misses < STALE or known.guard.holds()]
         if len(kept) == MOST_RECORDS:
-            kept.remove(max(kept, key=lambda known: known.misses))
-        self._records, self.result = [*kept, record], record.result
+            kept.remove(max(reversed(kept), key=lambda known: known.misses))
+        self._records, self.result = [record, *kept], record.result
 
 
 class Replays:

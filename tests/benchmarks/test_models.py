@@ -55,6 +55,8 @@ def test_ours_learns_its_minibatch(bench: Any, be: Backend, name: str) -> None:
     assert all(np.any(change) for change in changes)
     made.inference()()
     assert np.isfinite(made.model.layers.outputs.get()).all()
+    made.in_turn()()
+    assert len(made.costs) == 6 and made.model.layers.outputs.shape[1] == bench._nets.NETS[name].N * made.net.steps
 
 
 @pytest.mark.slow
@@ -98,6 +100,8 @@ class FakeTraining:
     def inference(self) -> Any:
         """Nothing."""
         return list
+
+    in_turn = inference
 
 
 @pytest.fixture
@@ -240,6 +244,12 @@ def test_who_is_wrong_is_not_timed_unless_rounding_explains_it(
     fake.off |= off
     found, session = fake.run("--quick", "--only", "mlp", "--modes", "training")
     assert (found, [r.contender for r in session.beside if r.samples]) == (status, timed)
+
+
+def test_steps_in_turn_are_a_subject_of_their_own(fake: SimpleNamespace) -> None:
+    found, session = fake.run("--quick", "--only", "mlp", "--modes", "training in turn")
+    assert (found, session.subject) == (0, "models in turn")
+    assert ("neonlike", "mlp", "training in turn") in fake.log and ("neonlike", "outside") not in fake.log
 
 
 # On a GPU -----------------------------------------------------------------------------------------------------------

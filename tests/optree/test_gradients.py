@@ -119,6 +119,8 @@ def test_what_does_not_depend_on_an_argument_has_the_gradient_0(be: Any) -> None
     assert [g.tolist() for g in be.grad(lambda a, b: be.sum(a), argnums=(0, 1))(x, y)] == [[[1, 1]] * 2, [[0]] * 3]
     assert be.grad(lambda a, b: be.sum(a * a), argnums=1)(x, x).tolist() == [[0, 0]] * 2
     assert be.grad(lambda a, b: be.sum(be.grad(lambda c: be.sum(c * c))(a)), argnums=1)(x, y).tolist() == [[0]] * 3
+    inner = be.grad(lambda c, d: be.sum(c * c), argnums=1)
+    assert be.grad(lambda a: be.sum(inner(a, a * 2) * a))(x).tolist() == [[0, 0]] * 2
     assert be.grad(be.grad(lambda x: be.sum(3 * x)))(x).tolist() == [[0, 0]] * 2
     assert be.grad(lambda x: be.sum(be.array(x.get()) * 2))(x).tolist() == [[0, 0]] * 2, "the host's are constants"
     copied = x[[0]]
