@@ -157,6 +157,45 @@ def test_reshaped_images_are_repeated(fast: Backend, played: Any) -> None:
     assert found == wanted and net.hits() == 2 * (TURNS - 3)
 
 
+def test_gradients_that_add_up_take_turns_with_those_that_do_not(fast: Backend, played: Any) -> None:
+    """As a discriminator's by generated samples and by data."""
+
+    def run() -> tuple[list[Any], Net]:
+        net, found = Net(fast, accumulate=True), []
+        made, data = inputs(net, 2)
+        for _ in range(2 * TURNS):
+            for x, adds in ((made, False), (data, True)):
+                net.model.layers.set_acc_on(adds)
+                net.model.layers.bprop(net.cost.get_errors(net.model.layers.fprop(x), net.t))
+            found.append(_gradients(net))
+            net.optimizer.optimize(net.model.layers_to_optimize, 0)
+        return found, net
+
+    (wanted, _), (found, net) = played(run), run()
+    assert found == wanted
+    sides = net.model.layers.replays.forward, net.model.layers.replays.backward
+    assert all(hits(side) > 3 * TURNS for side in sides)
+
+
+def test_the_first_layers_inputs_take_turns(fast: Backend, played: Any) -> None:
+    """Views that a layer keeps of its inputs, such as their transpose, need not be the recorded ones."""
+
+    def run() -> tuple[list[Any], Model]:
+        fast.bsz, rng = N, np.random.default_rng(2)
+        values = rng.standard_normal((5, 6)).astype(np.float32)
+        model, cost = Model([*Affine(5, init=values, activation=Tanh())]), GeneralizedCost(SumSquared())
+        model.initialize((6,), cost)
+        batches, t, found = [fast.array(rng.standard_normal((6, N))) for _ in range(2)], fast.ones((5, N)), []
+        for turn in range(2 * TURNS):
+            model.bprop(cost.get_errors(model.fprop(batches[turn % 2]), t))
+            found.append(model.layers.layers[0].dW.get().tobytes())
+        return found, model
+
+    (wanted, _), (found, model) = played(run), run()
+    assert found == wanted
+    assert all(hits(side) > TURNS for side in (model.layers.replays.forward, model.layers.replays.backward))
+
+
 # Records ----------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +221,16 @@ def test_a_steady_input_is_repeated_among_new_ones(fast: Backend, monkeypatch: p
         net.model.layers.fprop(*inputs(net, 1))
     assert max(record.guard.program.hits for record in repeated._records) > 180
     assert len(made) <= 9, "ever less often for inputs that are seen once"
+
+
+def test_a_list_of_roots_may_grow_afterwards(fast: Backend) -> None:
+    """A record is of what the list had."""
+    repeated, roots, calls = replays.Repeated(), [fast.ones((2, 2))], []
+    for _ in range(replays.FIRST_WAIT + 1):
+        repeated.run(fast, roots, lambda: calls.append(1))
+    assert repeated.again(roots) and repeated.guard is not None
+    roots.append(fast.ones((2, 2)))
+    assert not repeated.again(roots) and len(calls) == replays.FIRST_WAIT + 1
 
 
 def test_inputs_that_are_no_longer_used_are_released(fast: Backend) -> None:
@@ -277,14 +326,14 @@ def test_what_an_attribute_had_lasts_until_the_pass_is_over(extension: Any) -> N
         """Says when it ends."""
 
         def __del__(self) -> None:
-            ended.append(holder.given)
+            ended.append((holder.given, guard.program.hits))
 
     holder, ended = Holder(), []
     before = watched.watches([holder])
     holder.given = value = Constant(1)
     guard = _guard(extension, before, watched.watches([holder]), forward=True)
     holder.given = Ends()
-    assert guard.run() and ended == [value]
+    assert guard.run() and ended == [(value, 1)]
 
 
 def test_users_layers_say_what_their_passes_set() -> None:
