@@ -89,6 +89,8 @@ class Grower:
         self.model.allocate_deltas()
         self.x = self.input()
         self.t = be.array(np.eye(CLASSES)[self.rng.integers(0, CLASSES, N)].T)
+        self.others: list[Any] = [self.input()] if self.also.random() < 0.3 else []  # inputs of the next steps
+        self.asked: Any = None  # input of inference between steps
         self.alpha = 1.0
         self.hits = 0
 
@@ -164,6 +166,8 @@ class Grower:
 
     def step(self) -> list[bytes]:
         """Take a step; return its results."""
+        self.x, *self.others = *self.others, self.x
+        asked = [] if self.asked is None else [self.chain.fprop(self.asked, inference=True).get()]
         if self.whole and self.alpha == 1:
             value = self.model._train_batch(self.x, self.t, self.model.layers_to_optimize)
             outputs, kept = self.chain.outputs.get(), [np.asarray(value), self.cost.deltas.get()]
@@ -176,7 +180,7 @@ class Grower:
             self.optimizer.optimize(self.model.layers_to_optimize, 0)
         held = [getattr(layer, name, None) for layer in self.all_layers(self.chain) for name in PARAMETERS]
         kept += [tensor.get() for tensor in held if isinstance(tensor, Tensor)]
-        return [array.tobytes() for array in (outputs, *kept)]
+        return [array.tobytes() for array in (outputs, *kept, *asked)]
 
     def take(self, steps: int) -> list[list[bytes]]:
         """Results of so many steps, with changes in between."""
@@ -190,7 +194,8 @@ class Grower:
                 found.append([type(error).__name__.encode()])
                 self.chain.set_batch_size(N)
             sides = self.chain.replays.forward, self.chain.replays.backward, self.model._both_passes
-            self.hits = max(self.hits, sum(side.guard.program.hits for side in sides if side.guard is not None))
+            runs = [record.guard.program.hits for side in sides for record in side._records]
+            self.hits = max(self.hits, sum(runs))
         return found
 
 
@@ -224,6 +229,15 @@ def _write_input(g: Grower) -> None:
 def _infer(g: Grower) -> None:
     columns = int(g.rng.integers(1, N + 1))
     g.chain.fprop(g.be.array(g.rng.standard_normal((g.x.shape[0], columns))), inference=True)
+
+
+def _take_turns(g: Grower) -> None:
+    g.others = [g.input() for _ in range(int(g.rng.integers(replays.MOST_RECORDS + 1)))]
+
+
+def _ask(g: Grower) -> None:
+    columns = int(g.rng.integers(1, N + 1))
+    g.asked = None if g.asked is not None else g.be.array(g.rng.standard_normal((g.x.shape[0], columns)))
 
 
 def _alpha(g: Grower) -> None:
@@ -275,6 +289,8 @@ CHANGES: dict[str, Callable[[Grower], Any]] = {
     "whole steps": lambda g: setattr(g, "whole", not g.whole),
     "learning rate": lambda g: setattr(g.optimizer, "learning_rate", 0.03),
     "inference": _infer,
+    "inputs in turn": _take_turns,
+    "inference between": _ask,
     "accumulate": lambda g: g.chain.set_acc_on(bool(g.rng.integers(2))),
     "batch size": lambda g: g.chain.set_batch_size(int(g.rng.integers(1, N + 1))),
     "threads": _threads,
