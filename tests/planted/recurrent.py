@@ -30,6 +30,8 @@ MUTANTS = (
     fault("db is not computed", SEQUENCE, "        self.be.sum(D, axis=1, out=self.db)\n", ""),
     fault("alpha of the deltas ignored", SEQUENCE, "self.be.compound_dot(self._W_input_T, D, deltas, alpha=alpha, beta=beta)", "self.be.compound_dot(self._W_input_T, D, deltas, beta=beta)"),
     fault("beta of the deltas ignored", SEQUENCE, "self.be.compound_dot(self._W_input_T, D, deltas, alpha=alpha, beta=beta)", "self.be.compound_dot(self._W_input_T, D, deltas, alpha=alpha)"),
+    fault("weights of all extents are kept", OUTPUT, "if len(self._weightings) >= MOST_VIEWS:", "if False:"),
+    fault("weights of the lengths before are kept", OUTPUT, "        self._extent = None\n        self._weightings.clear()\n", "        self._extent = None\n"),
     fault("views of all extents are kept", SEQUENCE, "if len(self._views) >= MOST_VIEWS:", "if False:"),
     fault("another number of samples keeps the state", SEQUENCE, "known and before is not None and before.extent.samples == extent.samples", "known and before is not None"),
     fault("the state is never carried over", SIMPLE, "elif carry and not self.reset_cells:", "elif False:"),

@@ -80,6 +80,7 @@ MUTANTS = (
     fault("what was not seen to be set is set", WATCHED, "    apart = sorted(changed) if forward else apart\n", ""),
     fault("inputs of layers need not be those of their gradients", WATCHED, "    apart = sorted(changed) if forward else apart\n    items", "    items = [ANY_VALUE if k in apart else value for k, value in enumerate(new)]\n    apart = sorted(changed)\n    items"),
     fault("sequences continue none of the states", LAYERS + "recurrent/sequence.py", ' if self.reset_cells else ())', ')'),
+    fault("weights of steps are made each time", LAYERS + "recurrent/recurrent_output.py", "            known = self._weightings[extent] = extent,", "            known = extent,"),
     fault("kept views are watched", LAYERS + "core/base.py", 'free=frozenset(("_kept_views",)), ', ""),
     fault("new batches are recorded each time", REPLAYS, "self._pause, min(2 * self._pause, LONGEST_WAIT)", "self._pause, 1"),
     fault("a copy has the records", REPLAYS, "        return Repeated(self._forward)\n\n    def __reduce__", "        return self\n\n    def __reduce__"),

@@ -11,6 +11,7 @@ from neonlike.errors import NotDefined, ShapeError
 from neonlike.layers.core.base import Layer, first_part
 from neonlike.layers.recurrent.padding import Padding, padding_of
 from neonlike.layers.recurrent.steps import (
+    MOST_VIEWS,
     Extent,
     extent_of,
     first_columns,
@@ -57,6 +58,7 @@ class RecurrentOutput(Layer):
         self._extent: Extent | None = None
         self._weights: Any = None
         self._x: Any = None
+        self._weightings: dict[Extent, tuple[Extent, Any]] = {}
 
     def __str__(self) -> str:
         return f"{self.classnm} Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
@@ -73,6 +75,7 @@ class RecurrentOutput(Layer):
         super().allocate(shared_outputs)
         self.allocated_samples = self.outputs.shape[1]
         self._extent = self._x = self.inputs = None
+        self._weightings.clear()
 
     def set_lengths(self, lengths: Any) -> None:
         """Set the length of each sample in the following batches; None: all steps.
@@ -86,6 +89,7 @@ class RecurrentOutput(Layer):
         """
         self.padding = padding_of(lengths, self)
         self._extent = None
+        self._weightings.clear()
 
     @property
     def x(self) -> Any:
@@ -103,6 +107,15 @@ class RecurrentOutput(Layer):
     def _weighting(self, extent: Extent) -> Any:
         """Weight of each step: a number, or a tensor that broadcasts to (1, steps, N)."""
         raise NotDefined(f"{self.classnm} does not define how steps are weighted")
+
+    def _known_weighting(self, extent: Extent) -> tuple[Extent, Any]:
+        """The extent and its weights, the same objects each time, as repeated passes need."""
+        known = self._weightings.get(extent)
+        if known is None:
+            if len(self._weightings) >= MOST_VIEWS:
+                self._weightings.clear()
+            known = self._weightings[extent] = extent, self._weighting(extent)
+        return known
 
     def _masks(self, extent: Extent) -> Any:
         return None if self.padding is None else self.padding.masks(self.name, self.outputs, extent)
@@ -124,7 +137,7 @@ class RecurrentOutput(Layer):
         extent = extent_of(self, inputs, self.nin, inference)
         is_other = extent != self._extent
         if is_other:
-            self._weights, self._extent = self._weighting(extent), extent
+            self._extent, self._weights = self._known_weighting(extent)
         if is_other or not same_memory(inputs, self.inputs):
             self._x, self.inputs = self._by_step(inputs, extent), inputs
         outputs: Tensor = self.outputs
@@ -263,6 +276,7 @@ class BiSum(Layer):
     """
 
     repeatable = True
+    set_forward = frozenset(("inputs", "_extent"))
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)

@@ -19,6 +19,7 @@ from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.core.parts import apart, copied
 from neonlike.layers.recurrent.padding import Masks, Padding, padding_of
 from neonlike.layers.recurrent.steps import (
+    MOST_VIEWS,
     Extent,
     extent_of,
     first_columns,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
-
-MOST_VIEWS = 8
-"""Number of extents with cached views."""
 
 
 class Views(Dependent, SimpleNamespace):

@@ -19,6 +19,9 @@ from neonlike.optree import dialect
 
 __public_module__ = "neonlike.layers.recurrent"
 
+MOST_VIEWS = 8
+"""Number of extents for which a layer keeps views and weights."""
+
 
 def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).

@@ -16,7 +16,18 @@ from neonlike.initializers import Constant
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.depends import ANY_VALUE, Dependent, Depends
 from neonlike.kernels.run.program import Program
-from neonlike.layers import GRU, LSTM, Affine, GeneralizedCost, Linear, Recurrent, RecurrentMean, Reshape
+from neonlike.layers import (
+    GRU,
+    LSTM,
+    Affine,
+    GeneralizedCost,
+    Linear,
+    Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
+    Reshape,
+)
 from neonlike.models import Model
 from neonlike.transforms import Identity, Logistic, SumSquared, Tanh
 from tests.backends.replays.replayed_nets import FEATURES, N, Net, Trained, played, steps  # noqa: F401
@@ -117,10 +128,9 @@ def test_a_backward_pass_of_other_inputs_is_not_repeated(fast: Backend, played: 
     assert run() == played(run)
 
 
-def _sequences(be: Backend, kind: Callable[..., Any], reset: bool) -> Model:
+def _recurrent(kind: Callable[..., Any], reset: bool) -> list[Any]:
     gates = {} if kind is Recurrent else {"gate_activation": Logistic()}
-    layers = [kind(5, Constant(0.3), activation=Tanh(), reset_cells=reset, **gates), RecurrentMean()]
-    return Model([*layers, *Affine(2, Constant(0.25), activation=Identity())])
+    return [kind(5, Constant(0.3), activation=Tanh(), reset_cells=reset, **gates)]
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "carried"])
@@ -132,7 +142,8 @@ def test_sequences_start_from_the_states_that_they_continue(
 
     def run() -> tuple[list[bytes], Model]:
         fast.bsz = N
-        model, cost, rng = _sequences(fast, kind, reset), GeneralizedCost(SumSquared()), np.random.default_rng(5)
+        layers = [*_recurrent(kind, reset), RecurrentMean(), *Affine(2, Constant(0.25), activation=Identity())]
+        model, cost, rng = Model(layers), GeneralizedCost(SumSquared()), np.random.default_rng(5)
         model.initialize((3, 4), cost)
         batches = [fast.array(rng.standard_normal((3, 4 * N))) for _ in range(2)]
         target, found = fast.array(rng.standard_normal((2, N))), []
@@ -146,6 +157,30 @@ def test_sequences_start_from_the_states_that_they_continue(
     (wanted, _), (found, model) = played(run), run()
     assert found == wanted
     assert (hits(model.layers.replays.forward) > TURNS) == reset
+
+
+@pytest.mark.parametrize("output", [RecurrentLast, RecurrentMean, RecurrentSum])
+def test_sequences_of_fewer_samples_come_between(fast: Backend, played: Any, output: Callable[..., Any]) -> None:
+    def run() -> tuple[list[Any], Model]:
+        fast.bsz, rng = N, np.random.default_rng(5)
+        model, cost = Model([*_recurrent(LSTM, reset=True), output()]), GeneralizedCost(SumSquared())
+        model.initialize((3, 4), cost)
+        x, few = (fast.array(rng.standard_normal((3, 4 * samples))) for samples in (N, 3))
+        target, found = fast.array(rng.standard_normal((5, N))), []
+        for turn in range(2 * TURNS):
+            if turn == TURNS:
+                model.set_lengths([1, 2, 3, 4] * (N // 4))
+            y = model.fprop(x)
+            found.append(y.get().tobytes())
+            model.bprop(cost.get_errors(y, target))
+            found.append(model.layers.layers[0].dW.get().tobytes())
+            if turn < TURNS:
+                found.append(model.fprop(few, inference=True).get().tobytes())
+        return found, model
+
+    (wanted, _), (found, model) = played(run), run()
+    assert found == wanted
+    assert all(hits(side) > TURNS / 2 for side in vars(model.layers.replays).values())
 
 
 def test_reshaped_images_are_repeated(fast: Backend, played: Any) -> None:
