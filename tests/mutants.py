@@ -4,9 +4,10 @@
 
 The faults are rows of the tables in ``planted/``: a file, a text that occurs once in it, and what it is replaced by.
 They are planted in private copies of the package; the working tree is not touched. A fault is caught if the tests of
-its family fail: not if they cannot be collected, crash or hang, nor if the planted C does not compile, nor if the test
-that failed does so without the fault, too. Faults that end with "(checked)" meet the tests on an emulated GPU that
-checks every access. The exit status is 1 if a fault survives, or its text is no longer there (stale).
+its family, or their fixtures, fail: not if they cannot be collected, crash or hang, nor if the planted C does not
+compile, nor if the test that failed does so without the fault, too. Faults that end with "(checked)" meet the tests on
+an emulated GPU that checks every access. The exit status is 1 if a fault survives, or its text is no longer there
+(stale).
 """
 
 from __future__ import annotations

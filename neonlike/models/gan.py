@@ -147,10 +147,7 @@ class GAN(Model):
         if not was_initialized:
             self.zbuf, self.z0 = self.be.iobuf(self.noise_dim), self.be.iobuf(self.noise_dim)
             self.ybuf = self.be.iobuf(self.layers.out_shape)
-            state = self.be.rng_get_state()
             self.fill_noise(self.z0, self.noise_type == "normal")
-            if self.progress.loaded:  # continue with the random numbers of a saved training
-                self.be.rng_set_state(state)
 
     def fill_noise(self, z: Any, normal: bool = True) -> None:
         """Fill ``z`` with N(0, 1), or with U(-1, 1).

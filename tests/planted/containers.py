@@ -65,7 +65,6 @@ MUTANTS = (
     gan("generator one minibatch late", GAN, "self.current_batch >= self.last_gen_batch", "self.current_batch > self.last_gen_batch"),
     gan("schedule off by one", GAN, "(giter < 25 or", "(giter <= 25 or"),
     gan("uniform noise from 0", GAN, "2.0 * self.be.rand() - 1.0", "self.be.rand()"),
-    gan("noise of a resumed training shifted", GAN, "            if self.progress.loaded:", "            if False:"),
     gan("counters not restored", GAN, "setattr(self, name, int(saved.get(name, 0)))", "setattr(self, name, 0)"),
     gan("discriminator without sums of gradients", ADVERSARIAL, "layer.allocate(accumulate_updates=True)", "pass"),
     seq2seq("the decoder begins from 0", SEQ2SEQ, "return self.decoder.fprop(z, init_state=self.initial_states())", "return self.decoder.fprop(z)"),

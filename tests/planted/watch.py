@@ -46,8 +46,8 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Keep the name of a test that fails itself, and not in a fixture of it."""
-    if report.when == "call" and report.failed:
+    """Keep the name of a test that fails, itself or as what it needs is set up."""
+    if report.failed and report.when != "teardown":
         _failed.append(report.nodeid.removeprefix("tests/"))
 
 

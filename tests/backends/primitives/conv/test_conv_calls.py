@@ -174,6 +174,22 @@ def test_what_activations_make_of_nan(be: Backend) -> None:
     np.testing.assert_array_equal(O.get(), [[1, 1, 1, 1]])
 
 
+def test_a_target_with_gaps_is_its_own_x(be: Backend) -> None:
+    """Old outputs are X where there is none, for brelu without beta, too."""
+    s, rng = Sizes(3, 2, 4, (1, 4, 5), (1, 3, 3), (0, 1, 1)), np.random.default_rng(2)
+    image, filters, old = (quarters(rng, d) for d in (s.shape_i, s.shape_f, s.shape_o))
+    layer, I, F = s.layer(be), tensor(be, image), tensor(be, filters)
+    rows, columns = old.reshape(-1, s.N).shape
+    whole, wide = tensor(be, old.reshape(rows, columns)), be.zeros((rows, 2 * columns))
+    apart = wide[:, ::2]
+    for options in ({"brelu": True}, {"brelu": True, "slope": 0.5, "beta": 0.25}, {"beta": 0.25}):
+        apart[:] = whole[:] = tensor(be, old.reshape(rows, columns))
+        for target in (whole, apart):
+            be.fprop_conv(layer, I, F, target, **options)
+        np.testing.assert_array_equal(apart.get(), whole.get())
+    assert np.any(apart.get()) and not np.any(wide[:, 1::2].get())
+
+
 # Repeats, bench mode ------------------------------------------------------------------------------------------------
 
 
