@@ -275,6 +275,27 @@ def test_hdf5_files_are_sent_ahead_unless_a_subclass_changes_the_inputs(be: Any,
         iterator.cleanup()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_reading_thread_leaves_the_context(be: Any, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Each time that it has sent an array, and where that fails: it may end at any moment."""
+    ahead, left = be.upload_ahead(2), []
+    leave = ahead._leave
+    monkeypatch.setattr(ahead, "_leave", lambda: (leave(), left.append(threading.current_thread())))
+    if fails:
+        monkeypatch.setattr(ahead, "_sent", lambda *given: 1 / 0)
+
+    def send() -> None:
+        try:
+            ahead.send(np.ones((500, 4), np.float32))
+        except ZeroDivisionError:
+            left.append("failed")
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join()
+    assert left == [thread, *["failed"] * fails]
+
+
 @pytest.mark.parametrize("held", ["", "endings._found = None"], ids=["held", "not held"])
 def test_a_program_may_end_in_the_middle_of_a_loop(held: str) -> None:
     """Where threads cannot be held at the end, as on Windows, too: the reading thread has no context by then."""
