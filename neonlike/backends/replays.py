@@ -30,8 +30,8 @@ FIRST_WAIT, LONGEST_WAIT = 2, 4096
 """Passes that are played before one is recorded: 2 at first; then 2, 4, 8, ..., 4096 while records are not run."""
 MOST_RECORDS = 4
 """Records at most: of passes that take turns, as those of two inputs."""
-STALE = 3
-"""Passes in a row that find something changed before the records are given up."""
+STALE, LONG_STALE = 3, 16
+"""Passes that are played in a row before all records are given up, and while others are run before one is."""
 STEADY = 64
 """A record that was run so often shows that the next is worth making soon."""
 
@@ -135,24 +135,25 @@ class Repeated:
         *given : objects
             Arguments of ``play``.
         """
-        if self._records:
-            self._look()
+        if records := self._records:
+            self._look(records)
         if self._wait > 0:
             self._wait -= 1
         elif _may_record(be):
             return self._make(be, roots, play, given)
         return play(*given)
 
-    def _look(self) -> None:
-        """A pass is played although there are records: give them up if that has become the rule."""
-        newest = self._records[0]
+    def _look(self, records: list[Record]) -> None:
+        """A pass is played although there are records: give up those that are not run any more."""
+        newest = records[0]
         if newest.guard.program.hits - newest.hits >= STEADY:
             self._pause = FIRST_WAIT
-        for record in self._records:
+        for record in records:
             hits = record.guard.program.hits
             record.misses = 1 if hits != record.hits else record.misses + 1
             record.hits = hits
-        if self._wait > 0 and all(record.misses >= STALE for record in self._records):
+        self._records = [record for record in records if record.misses < LONG_STALE]
+        if self._wait > 0 and all(record.misses >= STALE for record in records):
             self._records, self.result = [], None
             self._wait = self._pause
 
@@ -166,7 +167,7 @@ class Repeated:
         with tracing(be) as trace:
             result = play(*given)
         after = watches(everything)
-        steady = None if after is None else as_left(before, after, self._forward)
+        steady = None if after is None else as_left(before, after, roots, self._forward)
         if trace.is_whole and is_repeatable(trace.runs) and steady is not None:
             try:
                 program = join(trace.runs, (trace.held, roots, result))

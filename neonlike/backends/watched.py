@@ -12,7 +12,7 @@ and for objects in which a function of a user's stands in the place of a method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 from types import FunctionType
 from typing import Any
@@ -81,15 +81,20 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
     return [watch for watch in found.values() if watch[1] or not _is_fixed(watch[0])]
 
 
-def as_left(before: list[Watch], after: list[Watch], forward: bool) -> list[Watch] | None:
+def as_left(
+    before: list[Watch], after: list[Watch], given: Iterable[Any] = (), forward: bool = False
+) -> list[Watch] | None:
     """Watches for the record of a pass that finds everything as it leaves it, but for attributes that it sets.
 
     Parameters
     ----------
     before, after : list
         What :func:`watches` found before and after the pass.
+    given : iterable of objects
+        What the pass was called with.
     forward : bool
-        Whether it is a forward pass. Only attributes that it gave another value are known to be set by it.
+        Whether it is a forward pass. Only attributes that it gave another value are known to be set by it: a tensor, in
+        memory that was there before, or a constant. What it makes anew each time cannot be set to the recorded one.
 
     Returns
     -------
@@ -98,17 +103,36 @@ def as_left(before: list[Watch], after: list[Watch], forward: bool) -> list[Watc
     """
     if len(before) != len(after):
         return None
-    found = [left for pair in zip(before, after) if (left := _left(*pair, forward)) is not None]
+    known = set(_memory([given, *(items for _, items, _ in before)])) if forward else set()
+    found = [left for pair in zip(before, after) if (left := _left(*pair, known, forward)) is not None]
     return found if len(found) == len(after) else None
 
 
-def _left(before: Watch, after: Watch, forward: bool) -> Watch | None:
+def _memory(things: Iterable[Any]) -> Iterator[int]:
+    """Identities of tensors, and of their memory, that are in tuples and lists."""
+    for thing in things:
+        if isinstance(thing, Tensor):
+            yield from (id(thing), id(thing.root))
+        elif isinstance(thing, tuple | list):
+            yield from _memory(thing)
+
+
+def _lasts(value: Any, known: set[int]) -> bool:
+    """Whether an attribute may be set to this value each time: no other pass makes another one in its place."""
+    if not isinstance(value, Tensor):
+        return True  # what is in lists and dictionaries is watched
+    while value is not None and id(value) not in known and (value.root is None or id(value.root) not in known):
+        value = value.base
+    return value is not None
+
+
+def _left(before: Watch, after: Watch, known: set[int], forward: bool) -> Watch | None:
     (thing, old, _), (same, new, names) = before, after
     if thing is not same or len(old) != len(new):
         return None
     changed = {k for k, pair in enumerate(zip(old, new)) if pair[0] is not pair[1]}
     apart = [k + 1 for k, name in enumerate(new) if not k % 2 and name in names] if names else []
-    if not changed.issubset(apart if forward else ()):
+    if not changed.issubset(apart if forward else ()) or not all(_lasts(new[k], known) for k in changed):
         return None
     apart = sorted(changed) if forward else apart
     items = [ANY_VALUE if k in apart else value for k, value in enumerate(new)]
@@ -134,8 +158,7 @@ def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any], tuple[str, ...]]:
     for value in kept.values():
         _refuse_number(value)
     sets = tuple(said.sets.intersection(kept))
-    below = [value for name, value in attributes.items() if said.looks_into(name) and name not in sets]
-    return _items(kept), below, sets
+    return _items(kept), [value for name, value in attributes.items() if said.looks_into(name)], sets
 
 
 def _refuse_number(value: Any) -> None:

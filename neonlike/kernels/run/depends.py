@@ -28,7 +28,7 @@ class Depends(NamedTuple):
         Attributes that may have another value each time, because a pass sets or never reads them.
     sets : frozenset of str
         Attributes that a forward pass sets, and does not read before, such as the inputs of a layer. If the recorded
-        pass gave one another value, so does each repetition. Their values are not looked into in forward passes.
+        pass gave one another value, a tensor or a constant, so does each repetition.
     """
 
     opened: frozenset[str] | None = None

@@ -22,7 +22,7 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import first_part, part_of, reshaped
 from neonlike.layers.core.variables import OnVariables
 from neonlike.logger import logger
-from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.nervanaobject import PACKAGE, Description, NervanaObject
 from neonlike.optree import dialect
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class Layer(OnVariables, NervanaObject):
     nglayer: Any = None
     overwrites_error = False  # does bprop change its error
     repeatable = False  # does a class say that its passes may be repeated, see depends_on
-    set_forward: frozenset[str] = frozenset(("inputs",))  # attributes that fprop sets and does not read before
+    set_forward: frozenset[str] = frozenset(("inputs",))
+    """Attributes that ``fprop`` sets and does not read before; of users' classes those that they name themselves."""
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     neighbours: Sequence[Layer] = ()  # all layers of the chain, if it is folded
@@ -172,7 +173,9 @@ class Layer(OnVariables, NervanaObject):
         """
         if not vars(type(self)).get("repeatable", False):
             return None
-        return Depends(closed=CLOSED, free=frozenset(("_kept_views",)), sets=self.set_forward)
+        kind = type(self)
+        ours = kind.__module__.partition(".")[0] == PACKAGE or "set_forward" in vars(kind)
+        return Depends(closed=CLOSED, free=frozenset(("_kept_views",)), sets=self.set_forward if ours else frozenset())
 
     # -- life cycle ----------------------------------------------------------------------------------------
 

@@ -118,9 +118,7 @@ class GeneralizedCost(NervanaObject):
 
         The last value is set by each pass.
         """
-        return Depends(
-            opened=frozenset(("costfunc", "activation")), free=frozenset(("cost",)), sets=frozenset(("outputs",))
-        )
+        return Depends(opened=frozenset(("costfunc", "activation")), free=frozenset(("cost",)))
 
     def _make_cost_buffer(self) -> None:
         be = self.require_backend()

@@ -12,7 +12,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
-from neonlike.kernels.run.depends import Dependent
+from neonlike.kernels.run.depends import Dependent, Depends
 from neonlike.layers.core.base import Layer, first_part, require_size, require_transform
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parameter import ParameterLayer
@@ -153,6 +153,11 @@ class SequenceLayer(ParameterLayer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copied(self, memo, self.W is not None)
+
+    def depends_on(self) -> Depends | None:
+        """Repeated passes do not look into the views of the last call, which are among those that are kept."""
+        said = super().depends_on()
+        return None if said is None else said._replace(closed=said.closed | {"_last"})
 
     @property
     def set_forward(self) -> frozenset[str]:  # type: ignore[override]

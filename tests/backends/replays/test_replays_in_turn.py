@@ -258,6 +258,19 @@ def test_a_steady_input_is_repeated_among_new_ones(fast: Backend, monkeypatch: p
     assert len(made) <= 9, "ever less often for inputs that are seen once"
 
 
+def test_a_record_that_is_long_unused_is_given_up_beside_one_that_is_run(fast: Backend) -> None:
+    net = Net(fast)
+    net.batches = inputs(net, 2)
+    in_turn(net, 2)
+    repeated, (steady, gone) = net.model.layers.replays.forward, net.batches
+    repeated._wait = 1 << 20  # no more are made
+    for _ in range(replays.LONG_STALE):
+        assert any(record.roots[1] is gone for record in repeated._records)
+        net.model.layers.fprop(steady)
+        net.model.layers.fprop(*inputs(net, 1))
+    assert [record.roots[1] is steady for record in repeated._records] == [True]
+
+
 def test_a_list_of_roots_may_grow_afterwards(fast: Backend) -> None:
     """A record is of what the list had."""
     repeated, roots, calls = replays.Repeated(), [fast.ones((2, 2))], []
@@ -297,7 +310,7 @@ class Holder(Dependent):
 
 
 def _guard(extension: Any, before: Any, after: Any, forward: bool) -> Any:
-    left = watched.as_left(before, after, forward)
+    left = watched.as_left(before, after, (), forward)
     assert left is not None
     return extension.Guard(extension.Program(*Program((), 0, 0)), tuple(left), ANY_VALUE, forward)
 
@@ -305,7 +318,7 @@ def _guard(extension: Any, before: Any, after: Any, forward: bool) -> Any:
 def test_a_repeated_pass_sets_what_the_recorded_one_did(extension: Any) -> None:
     holder = Holder()
     before = watched.watches([holder])
-    holder.given = value = Constant(1)
+    holder.given = value = "recorded"
     guard = _guard(extension, before, watched.watches([holder]), forward=True)
     for other in ("other", value, None, value):
         holder.given = other
@@ -348,12 +361,12 @@ def test_a_pass_that_changes_anything_else_leaves_no_watches() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(holder, name, value, raising=False)
             after = watched.watches([holder])
-            assert after is not None and watched.as_left(before, after, True) is None
+            assert after is not None and watched.as_left(before, after, (), True) is None
     holder.given = "other"
     after = watched.watches([holder])
     assert after is not None
-    assert watched.as_left(before, after, False) is None and watched.as_left(before, after, True) is not None
-    assert watched.as_left(before, [], True) is None and watched.as_left([], after, True) is None
+    assert watched.as_left(before, after, (), False) is None and watched.as_left(before, after, (), True) is not None
+    assert watched.as_left(before, [], (), True) is None and watched.as_left([], after, (), True) is None
 
 
 def test_what_an_attribute_had_lasts_until_the_pass_is_over(extension: Any) -> None:
@@ -365,7 +378,7 @@ def test_what_an_attribute_had_lasts_until_the_pass_is_over(extension: Any) -> N
 
     holder, ended = Holder(), []
     before = watched.watches([holder])
-    holder.given = value = Constant(1)
+    holder.given = value = "recorded"
     guard = _guard(extension, before, watched.watches([holder]), forward=True)
     holder.given = Ends()
     assert guard.run() and ended == [(value, 1)]

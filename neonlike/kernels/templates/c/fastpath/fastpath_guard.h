@@ -28,6 +28,7 @@ typedef struct {
     Program *program; /* NULL: cleared */
     PyObject *free;   /* an item that stands for any value */
     int forward;      /* whether the program sets the attributes that watches name for it, else they must have its values */
+    int settled;      /* whether there are such */
 } Guard;
 
 /* Watches ---------------------------------------------------------------------------------------------------------- */
@@ -111,9 +112,9 @@ static int is_as_it_was(Watch *watch, const PyObject *free)
     return 1;
 }
 
-/* See that attributes have the values of the pass; `old`: set them, NULL: they must have them. Other values that they had go to the
- * list `old`, so that none ends before the pass, and runs code of Python's. -1: it is not so, or without memory with an error. */
-static int settle(Watch *watch, PyObject **old)
+/* See that attributes have the values of the pass; without `old` they must have them, else they are set. Values that they had go
+ * to this list, so that none ends before the pass, and runs code of Python's. -1: it is not so, or without memory with an error. */
+static int settle(Watch *watch, PyObject *old)
 {
     const uint64_t version = version_of(watch->dict);
     if (version && version == watch->version)
@@ -123,9 +124,7 @@ static int settle(Watch *watch, PyObject **old)
         PyObject *now = PyDict_GetItemWithError(watch->dict, name);
         if (now == value)
             continue;
-        if (!now || !old || (!*old && !(*old = PyList_New(0))))
-            return -1;
-        if (PyList_Append(*old, now) || PyDict_SetItem(watch->dict, name, value))
+        if (!now || !old || PyList_Append(old, now) || PyDict_SetItem(watch->dict, name, value))
             return -1;
     }
     watch->version = version_of(watch->dict);
@@ -204,9 +203,9 @@ static int watch_classes(Guard *self)
                 continue;
             }
             Watch *more = PyMem_Realloc(self->watch, ((size_t)self->watches + 1) * sizeof *more);
-            PyObject *items = more ? items_of(dict) : NULL;
             if (more)
-                self->watch = more;
+                self->watch = more; /* before anything is made, which may visit it */
+            PyObject *items = more ? items_of(dict) : NULL;
             if (!items) {
                 Py_DECREF(dict);
                 return -1;
@@ -233,8 +232,11 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
     const Py_ssize_t count = PyTuple_GET_SIZE(watches);
     int failed = ((Program *)program)->operands || ((Program *)program)->numbers
                  || !(self->watch = PyMem_Calloc((size_t)count + 1, sizeof *self->watch));
-    for (Py_ssize_t k = 0; k < count && !failed; k++)
-        failed = read_watch(PyTuple_GET_ITEM(watches, k), &self->watch[self->watches++], free);
+    for (Py_ssize_t k = 0; k < count && !failed; k++) {
+        Watch *watch = &self->watch[self->watches++];
+        failed = read_watch(PyTuple_GET_ITEM(watches, k), watch, free);
+        self->settled |= watch->sets && PyTuple_GET_SIZE(watch->sets);
+    }
     if (failed || watch_classes(self)) {
         Py_DECREF(self);
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "Guard: something that cannot be watched");
@@ -267,18 +269,20 @@ static PyObject *guard_holds(PyObject *object, PyObject *ignored)
 static PyObject *guard_run(PyObject *object, PyObject *ignored)
 {
     Guard *self = (Guard *)object;
-    PyObject *old = NULL; /* what attributes had that the pass sets */
+    PyObject *old = NULL; /* a list of what attributes had that the pass sets */
     Run run;
     int status;
     (void)ignored;
-    if (!all_as_they_were(self))
+    if (self->forward && self->settled && !(old = PyList_New(0))) /* may collect garbage, which runs code of Python's: before the look */
+        return NULL;
+    int fit = all_as_they_were(self);
+    for (Py_ssize_t k = 0; k < self->watches && fit; k++)
+        fit = !PyTuple_GET_SIZE(self->watch[k].sets) || !settle(&self->watch[k], old);
+    if (!fit) {
+        PyErr_Clear();
+        Py_XDECREF(old);
         Py_RETURN_FALSE;
-    for (Py_ssize_t k = 0; k < self->watches; k++)
-        if (PyTuple_GET_SIZE(self->watch[k].sets) && settle(&self->watch[k], self->forward ? &old : NULL)) {
-            PyErr_Clear();
-            Py_XDECREF(old);
-            Py_RETURN_FALSE;
-        }
+    }
     if (begin_run(&run, self->program, NULL, NULL)) {
         Py_XDECREF(old);
         Py_RETURN_FALSE;
