@@ -54,6 +54,7 @@ from tests.planted import (
     exchange,
     far_from_zero,
     formulas,
+    host_copies,
     int8,
     kept_results,
     layers,
@@ -90,7 +91,7 @@ MUTANTS = tuple(
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, formulas, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
-        converted, tiles, kept_results, nodes,
+        converted, tiles, kept_results, nodes, host_copies,
     )
     for row in table.MUTANTS
 )
@@ -208,6 +209,7 @@ TESTS = {
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "stored": "kernels/c: stored_products",
         "converted": "kernels/c: convert fastpath_calls fastpath_products fastpath_halves kernels/run: kept_halves",
+        "host_copies": "kernels/run: host_copies",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
         "far_from_zero": "optree: far_from_zero moments norms_in_range",
