@@ -106,6 +106,24 @@ def test_a_network_with_paths_side_by_side(be64: Backend) -> None:
     close(inference(), wanted)
 
 
+def test_the_linear_part_of_a_network_has_the_activations_between_its_layers(be64: Backend) -> None:
+    make = be64.blueprints
+    inner = make.sequential([make.fully_connected((6, N), 5, "tanh"), make.fully_connected((5, N), 4, "logistic")])
+    whole, parts = (filled(inner.build()) for _ in range(2))
+    for net in (whole, parts):
+        for mine, its in zip(net.parameters, whole.parameters):
+            mine[:] = its
+        net.input[:], net.diff_output[:] = whole.input, whole.diff_output
+        net.forward()
+    whole.backward()
+    parts.backward_activation()
+    parts.backward_diff(1, 0, 1, 1)
+    for one, other in zip(whole.layers, parts.layers):
+        close(other.diff_weights, one.diff_weights.get())
+        close(other.diff_bias, one.diff_bias.get())
+    close(parts.diff_input, whole.diff_input.get())
+
+
 def test_layers_may_be_connected_by_hand(be64: Backend) -> None:
     """A layer whose source is another one reads its output, and writes its gradient."""
     make = be64.blueprints
@@ -181,6 +199,8 @@ def test_a_transform_of_several_layers_is_each_ones_own(be64: Backend) -> None:
     y, e = net[0].output.get(), net[0].diff_output.get()
     close(net[0].diff_z, y * (1 - y) * e)
     assert not transform.shortcut
+    made = [layer._act.transform for layer in net.layers]
+    assert made[0] is not made[1] and transform not in made
 
 
 def test_a_cost_of_a_sequence_is_the_mean_over_steps_too(be64: Backend) -> None:
