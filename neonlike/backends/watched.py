@@ -112,7 +112,8 @@ def _memory(things: Iterable[Any]) -> Iterator[int]:
     """Identities of tensors, and of their memory, that are in tuples and lists."""
     for thing in things:
         if isinstance(thing, Tensor):
-            yield from (id(thing), id(thing.root))
+            tensor: Any = thing  # in the host's memory, which has its identity
+            yield from (id(tensor), id(tensor.root))
         elif isinstance(thing, tuple | list):
             yield from _memory(thing)
 
@@ -121,9 +122,10 @@ def _lasts(value: Any, known: set[int]) -> bool:
     """Whether an attribute may be set to this value each time: no other pass makes another one in its place."""
     if not isinstance(value, Tensor):
         return True  # what is in lists and dictionaries is watched
-    while value is not None and id(value) not in known and (value.root is None or id(value.root) not in known):
-        value = value.base
-    return value is not None
+    tensor: Any = value
+    while tensor is not None and id(tensor) not in known and (tensor.root is None or id(tensor.root) not in known):
+        tensor = tensor.base
+    return tensor is not None
 
 
 def _left(before: Watch, after: Watch, known: set[int], forward: bool) -> Watch | None:
