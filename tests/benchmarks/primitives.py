@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm", "gemm_shapes", "attention", "int8")
+SUBJECTS = (
+    "conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm", "gemm_shapes", "attention", "int8", "batches",
+)  # fmt: skip
 
 
 def tiny(bench: Any, name: str) -> list[Any]:
@@ -28,6 +30,7 @@ def tiny(bench: Any, name: str) -> list[Any]:
         "gemm_shapes": lambda: [layers.Product("net", "a", 1, 5, 9, 3)],
         "gemm": lambda: [layers.Product("net", "fc", 1, 5, 7), layers.Product("square", "6", 1, 6, 6, 6)],
         "int8": lambda: [layers.Product("net", "a", 1, 5, 9, 3), shapes._flat("net", 2, 4, (5, 6), 6, 3, 2, 1, 2, 2)],
+        "batches": lambda: [bench.batches.Samples("net", "a", features=7)],
         "attention": lambda: [bench.attention.Heads("net", f"a{n}", 1, 3, 4, 6, n, n > 6) for n in (5, 7)],
     }[name]()  # fmt: skip
 
