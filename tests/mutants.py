@@ -220,7 +220,7 @@ TESTS = {
         "activations": "transforms: activations layers: modern",
         "models": "models: model_mlp optree: eval models: model_storage partial_batches divergence",
         "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
-        "resumed": "models: resume",
+        "resumed": "models: resume optimizers: accumulation",
         "gan": "models: gan",
         "systems": ".: system util: atomic persist",
         "weights": "exchange: safetensors",

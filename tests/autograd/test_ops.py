@@ -187,3 +187,17 @@ def test_norms_of_nothing_have_no_slope(be: Any) -> None:
     x = ag.param([[0.0, 0.0], [3.0, 4.0]])
     ag.norm2(x, 1).sum().backprop()
     np.testing.assert_allclose(x.partial_derivative.get(), [[0.0, 0.0], [0.6, 0.8]])
+
+
+def test_a_product_of_two_zeros_has_a_second_derivative(be64: Any) -> None:
+    x = ag.param([[0.0, 0.0, 3.0, 2.0]])
+    (slope,) = ag.grad(ag.sum(ag.prod(x, axis=1)), [x], create_graph=True)
+    assert not slope.get().any()
+    (curved,) = ag.grad(ag.sum(slope * np.array([[1.0, 2.0, 0.0, 0.0]])), [x])
+    np.testing.assert_array_equal(curved.get(), [[12, 6, 0, 0]])
+
+
+def test_infinite_slopes_do_not_pass_a_rectifier_that_is_shut(be64: Any) -> None:
+    x = ag.param([[-1.0, 2.0]])
+    (slope,) = ag.grad(ag.sum(ag.log(ag.relu(x))), [x])
+    np.testing.assert_array_equal(slope.get(), [[0, 0.5]])

@@ -11,6 +11,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.autograd import passes
+from neonlike.autograd.laid import Laid
 from neonlike.backends import Backend
 from neonlike.backends.executor import forget_all
 from neonlike.errors import GradientError
@@ -208,3 +209,30 @@ def test_a_forked_process_computes_the_same(fast: Backend) -> None:
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_temporaries_share_the_memory_of_those_that_are_gone(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms: list[Any] = []
+    original = Laid.program
+    monkeypatch.setattr(Laid, "program", lambda self: (original(self), rooms.extend(self._rooms.values()))[0])
+    x = ag.param(np.ones((256, 256)))
+    for _ in range(4):
+        y = x
+        for _ in range(8):
+            y = ag.tanh(y @ x)
+        ag.sum(y).backprop()
+    assert repeated(fast) == 1 and 0 < len(set(rooms)) < len(rooms)
+
+
+def test_a_pass_with_work_of_the_host_is_played(fast: Backend) -> None:
+    def forward(out: Any, x: Any) -> None:
+        out[:] = x * 2
+        out.set(out.get() + 1)
+
+    odd = ag.op(fast.primitive(forward, lambda error, out, x: error * 2), lambda d, z, a: d * 2.0)
+    for turn in range(6):
+        x = ag.param(np.full((2, 3), float(turn)))
+        value = ag.sum(odd(x))
+        value.backprop()
+        assert value.get().item() == 6 * (2 * turn + 1)
+    assert repeated(fast) == 0

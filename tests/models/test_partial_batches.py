@@ -343,6 +343,19 @@ def test_more_batches_than_samples_fill(be: Any, model: Model) -> None:
     assert model.eval(data, Accuracy()) == pytest.approx((y.argmax(axis=1) == t.argmax(axis=1)).mean())
 
 
+def test_an_evaluation_ends_with_the_samples(be: Any, model: Model) -> None:
+    """An iterator may go on for ever."""
+
+    class Endless(Repeating):
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            yield from super().__iter__()
+            raise AssertionError("asked for more than the samples")
+
+    data = Endless(be, *samples(2 * N))
+    model.initialize(data)
+    assert model.get_outputs(data).shape == (2 * N, NCLASS)
+
+
 def test_more_batches_than_the_iterator_says(be: Any, model: Model) -> None:
     data = Repeating(be, *samples(2 * N))
     data.announced = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Gaussian
 from neonlike.layers import GeneralizedCost, GeneralizedCostMask, Linear, Multicost
+from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import CrossEntropyMulti, SumSquared
 
 N = 4
@@ -61,8 +64,10 @@ class TestCosts:
         targets = (be.array(t), be.array(mask))
         value = cost.get_cost(be.array(y), targets).item()
         assert value == pytest.approx(0.5 * 0.5 * (((y - t) * mask) ** 2).sum() / N, rel=1e-5)
-        errors = cost.get_errors(be.array(y), targets)
-        np.testing.assert_allclose(errors.get(), (y - t) * mask * 0.5, rtol=1e-5, atol=1e-6)
+        for as_neon in (False, True):
+            with neon_dialect() if as_neon else nullcontext():
+                errors = cost.get_errors(be.array(y), targets)
+            np.testing.assert_allclose(errors.get(), (y - t) * mask * 0.5, rtol=1e-5, atol=1e-6)
         with pytest.raises(DTypeError, match="pair"):
             cost.get_cost(be.array(y), be.array(t))
 
