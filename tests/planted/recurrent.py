@@ -75,7 +75,7 @@ MUTANTS = (
     fault("deep: inputs are not split", DEEP, "split = level > 0 and not bi_sum", "split = False"),
     fault("mean of all steps is their sum", OUTPUT, "1.0 / extent.steps if masks is None", "1.0 if masks is None"),
     fault("the last step is the last but one", OUTPUT, "last[0, -1] = 1", "last[0, -2 if extent.steps > 1 else 0] = 1"),
-    fault("weights of steps are kept for other lengths", OUTPUT, "        self._extent = None\n\n    @property\n    def x", "\n    @property\n    def x"),
+    fault("weights of steps are kept for other lengths", OUTPUT, "        self._extent = None\n        self._weightings.clear()\n", "        self._weightings.clear()\n"),
     fault("beta of a step's deltas ignored", OUTPUT, "deltas[:] = spread + beta * deltas if beta else spread", "deltas[:] = spread"),
     fault("mean over padding too", PADDING, "used / np.maximum(lengths, 1)", "used / extent.steps"),
     fault("lengths of another batch are taken", PADDING, "if self.lengths.size != extent.samples or longest > extent.steps:", "if self.lengths.size != extent.samples:"),

@@ -111,9 +111,10 @@ def test_several_targets_are_replayed_at_once(fast: Backend) -> None:
 
 def test_large_tensors_run_on_all_threads(fast: Backend) -> None:
     a, b, out = tensors(fast, 512, 1024)
+    hits = fast.executor.replay.table.hits
     for _ in range(3):
         out[:] = a * b + 1
-    assert fast.executor.replay.table.hits == 2
+    assert fast.executor.replay.table.hits == hits + 2
     np.testing.assert_array_equal(out.get(), a.get() * b.get() + 1)
 
 
