@@ -201,3 +201,10 @@ def test_infinite_slopes_do_not_pass_a_rectifier_that_is_shut(be64: Any) -> None
     x = ag.param([[-1.0, 2.0]])
     (slope,) = ag.grad(ag.sum(ag.log(ag.relu(x))), [x])
     np.testing.assert_array_equal(slope.get(), [[0, 0.5]])
+
+
+def test_derivatives_are_0_behind_the_last_that_is_not(be64: Any) -> None:
+    x = ag.param([[1.0, 2.0]])
+    (slope,) = ag.grad(ag.sum(x * 3), [x], create_graph=True)
+    (curved,) = ag.grad(ag.sum(slope), [x])
+    np.testing.assert_array_equal(curved.get(), [[0, 0]])

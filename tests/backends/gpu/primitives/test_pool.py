@@ -62,6 +62,17 @@ def test_places_of_64_bits(gpu: Any, op: str, monkeypatch: pytest.MonkeyPatch) -
     both_ways(gpu, op, np.float32, 4, STRIDED)
 
 
+def test_infinite_values_in_no_window_have_no_gradient_of_l2(gpu: Any) -> None:  # noqa: F811
+    layer = gpu.pool_layer(np.float32, "l2", 4, C=2, H=3, W=5, str_w=2)
+    host = np.ones(layer.dimI, np.float32)
+    host[:, :, :, 1::2] = np.inf
+    x, y, delta = gpu.array(host), gpu.empty(layer.dimO), gpu.ones(layer.dimI)
+    gpu.fprop_pool(layer, x, y)
+    gpu.bprop_pool(layer, gpu.ones(layer.dimO), delta, inputs=x)
+    found = delta.get().reshape(layer.dimI)
+    assert not found[:, :, :, 1::2].any() and (found[:, :, :, ::2] == 1).all()
+
+
 @pytest.mark.parametrize("layout", ["transposed", "shifted"])
 @pytest.mark.parametrize("op", OPS)
 def test_views_are_copied_on_the_device(gpu: Any, op: str, layout: str) -> None:  # noqa: F811
