@@ -145,7 +145,8 @@ TESTS = {
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",
         "repeating": "kernels/run: program prepared autograd: passes pass_keys pass_random kernels/c: fastpath "
-        "fastpath_checked fastpath_stages fastpath_products fastpath_calls backends: call_cache",
+        "fastpath_checked fastpath_stages fastpath_products fastpath_calls backends: call_cache "
+        "layers/recurrent: recurrent_state",
         "replays": "backends/replays: replays_watched replays_played replays replays_steps replays_layers "
         "replays_stale replays_masks replays_words replays_in_turn replays_users backends: call_cache "
         "kernels/c: fastpath_calls",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives.conv import hooks
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
+from neonlike.kernels.run.calls import Lasting
 from tests.backends.repeatable_calls import NAMES, RNG, pooling, primitives, some
 from tests.support.engines import have_programs, new_backend
 
@@ -197,3 +199,21 @@ def test_a_repeated_product_may_get_factors_that_share_memory_with_the_result(be
         right = a.get().astype(np.float64) @ b.get()
         be.compound_dot(a, b, c)
         assert np.allclose(c.get(), right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_call_on_tensors_that_are_gone_is_not_made_again(be: Backend, gone: int) -> None:
+    class Launch:
+        """A call that can be made again."""
+
+        lasts = True
+
+        def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
+            return True
+
+    tensors = [some(be, 3, 4), some(be, 2, 2)[:1], None]
+    call = Lasting(Launch(), tensors)
+    assert call([], [])
+    tensors[gone] = None
+    gc.collect()
+    assert not call([], [])
