@@ -138,7 +138,7 @@ class CPUTensor(Tensor):
         """Host copy with this shape and dtype."""
         self.backend.check_open("get")
         source = self._host
-        if self._lent(source) is None:
+        if not self._copied_by_kernel(source):
             return fetched(source.copy())
         made = np.empty(self.shape, self.dtype)
         self.backend.assign(CPUTensor(self.backend, made, owned=False), self)
@@ -169,8 +169,8 @@ class CPUTensor(Tensor):
     def _set_host(self, host: npt.NDArray[Any]) -> None:
         self.backend.check_open("set")
         own = self._host
-        if (lent := self._lent(host)) is not None:
-            self.backend.assign(self, lent)
+        if self._copied_by_kernel(host):
+            self.backend.assign(self, CPUTensor(self.backend, host, owned=False))
             return
         if host.dtype == own.dtype:
             np.copyto(own, host)
@@ -178,14 +178,14 @@ class CPUTensor(Tensor):
         with np.errstate(all="ignore"):
             converter(self.dtype)(host.copy() if np.may_share_memory(host, own) else host, own)
 
-    def _lent(self, host: npt.NDArray[Any]) -> CPUTensor | None:
-        """A tensor over ``host``, if a kernel is to copy it; None if NumPy is as fast, or has to."""
+    def _copied_by_kernel(self, host: npt.NDArray[Any]) -> bool:
+        """Whether a kernel is to read ``host``, as a tensor over it; not where NumPy is as fast, or has to."""
         if host.nbytes < SCATTERED or (host.nbytes < IN_ORDER and host.flags.c_contiguous):
-            return None
+            return False
         size = host.dtype.itemsize
         if not host.flags.aligned or any(step <= 0 or step % size for step in host.strides) or not holds(host.dtype):
-            return None
-        return None if self.backend.executor.replay.table is None else CPUTensor(self.backend, host, owned=False)
+            return False
+        return self.backend.executor.replay.table is not None
 
     # Views
 
