@@ -89,7 +89,7 @@ def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
     rows : int
         Rows of the view.
     """
-    return _kept(layer, role, buffer, rows, -1, Tensor.viewed)
+    return viewed_as(layer, role, buffer, (rows, -1))
 
 
 def viewed_as(layer: Any, role: str, buffer: Tensor, shape: tuple[int, ...]) -> Tensor:

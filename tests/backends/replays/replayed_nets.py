@@ -94,6 +94,11 @@ def _flat(states: Any) -> list[Any]:
     return [one for state in states for one in _flat(state)] if isinstance(states, list) else [states]
 
 
+def hits(repeated: Any) -> int:
+    """How many passes were repeated by all records."""
+    return sum(record.guard.program.hits for record in repeated._records)
+
+
 def other_weight(net: Net) -> None:
     """The first layer has another."""
     net.layers[0].W = net.be.array(net.layers[0].W.get() * 0.5)

@@ -30,7 +30,7 @@ from neonlike.layers import (
 )
 from neonlike.models import Model
 from neonlike.transforms import Identity, Logistic, SumSquared, Tanh
-from tests.backends.replays.replayed_nets import FEATURES, N, Net, Trained, played, steps  # noqa: F401
+from tests.backends.replays.replayed_nets import FEATURES, N, Net, Trained, hits, played, steps  # noqa: F401
 from tests.support.replaying import extension, fast  # noqa: F401
 
 pytestmark = [
@@ -46,11 +46,6 @@ def inputs(net: Net, count: int, samples: int = N) -> list[Any]:
     """Inputs in tensors of their own."""
     rng = np.random.default_rng(7)
     return [net.be.array(rng.standard_normal((FEATURES, samples))) for _ in range(count)]
-
-
-def hits(repeated: Any) -> int:
-    """How many passes were repeated by all records."""
-    return sum(record.guard.program.hits for record in repeated._records)
 
 
 def in_turn(net: Net, count: int) -> list[Any]:

@@ -16,7 +16,7 @@ from neonlike.kernels.run.depends import Depends
 from neonlike.layers import Linear
 from neonlike.layers.core.base import CLOSED, Layer
 from neonlike.models import Model
-from tests.backends.replays.replayed_nets import N, played  # noqa: F401
+from tests.backends.replays.replayed_nets import N, hits, played  # noqa: F401
 from tests.support.replaying import extension, fast  # noqa: F401
 
 pytestmark = [
@@ -103,11 +103,6 @@ def network(be: Backend, layer: Layer) -> tuple[Model, list[Any], Any]:
     model.layers.allocate()
     inputs = [be.array(rng.standard_normal((FEATURES, N))) for _ in range(3)]
     return model, inputs, be.array(rng.standard_normal((FEATURES, N)))
-
-
-def hits(repeated: Any) -> int:
-    """How many passes were repeated by all records."""
-    return sum(record.guard.program.hits for record in repeated._records)
 
 
 @pytest.mark.parametrize("kind", [Pair, PairThatSets])
