@@ -83,6 +83,11 @@ def load_class(name: str) -> type[Any]:
     return found
 
 
+def is_in_package(module: str | None) -> bool:
+    """Whether a module is one of the library's, and no user's."""
+    return module is not None and module.partition(".")[0] == PACKAGE
+
+
 def of_this_package(module_name: str) -> str:
     """Translate a dotted path that may begin with ``neon`` to this library's path."""
     root, dot, rest = module_name.partition(".")

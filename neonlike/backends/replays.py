@@ -31,7 +31,7 @@ FIRST_WAIT, LONGEST_WAIT = 2, 4096
 MOST_RECORDS = 4
 """Records at most: of passes that take turns, as those of two inputs."""
 STALE, LONG_STALE = 3, 16
-"""Passes that are played in a row before all records are given up, and while others are run before one is."""
+"""Played passes since a record was run after which it is given up: with all others, and alone."""
 STEADY = 64
 """A record that was run so often shows that the next is worth making soon."""
 

@@ -22,7 +22,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.kernels.run.depends import ANY_VALUE, Depends
 from neonlike.logger import logger
-from neonlike.nervanaobject import PACKAGE
+from neonlike.nervanaobject import PACKAGE, is_in_package
 
 Watch = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 """An object, its items, and what forward passes set.
@@ -174,7 +174,7 @@ def _speaks(kind: type) -> bool:
     for cls in kind.__mro__:
         if "depends_on" in vars(cls):
             return _is_as_defined(kind)
-        if not _is_in_package(cls.__module__):
+        if not is_in_package(cls.__module__):
             return False
     return False
 
@@ -194,13 +194,9 @@ def _has_its_own(cls: type) -> bool:
         return True
     if any(_is_foreign(value, cls.__module__) for value in values):
         return False
-    if _is_in_package(cls.__module__):  # a user's class may go, and is not to be held
+    if is_in_package(cls.__module__):  # a user's class may go, and is not to be held
         _unchanged[cls] = values
     return True
-
-
-def _is_in_package(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] == PACKAGE
 
 
 def _is_foreign(value: Any, home: str = PACKAGE) -> bool:
@@ -211,10 +207,10 @@ def _is_foreign(value: Any, home: str = PACKAGE) -> bool:
     inner = getattr(value, "__wrapped__", None)
     if isinstance(value, FunctionType):
         module = value.__globals__.get("__name__")
-        if not _is_in_package(module) and module not in WRAPPING and module != home:
+        if not is_in_package(module) and module not in WRAPPING and module != home:
             return True
     elif not isinstance(value, type) and isinstance(value, Callable):  # type: ignore[arg-type]
-        if type(value).__module__ not in MODULES and not _is_in_package(type(value).__module__):
+        if type(value).__module__ not in MODULES and not is_in_package(type(value).__module__):
             return True
     return inner is not None and _is_foreign(inner, home)
 
@@ -223,7 +219,7 @@ def _is_fixed(thing: Any) -> bool:
     """Whether it is an object of the library's whose attributes are never set again."""
     kind = type(thing)
     parameters = getattr(kind, "__dataclass_params__", None)
-    return parameters is not None and parameters.frozen and _is_in_package(kind.__module__) and _is_as_defined(kind)
+    return parameters is not None and parameters.frozen and is_in_package(kind.__module__) and _is_as_defined(kind)
 
 
 def _items(attributes: dict[Any, Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import first_part, part_of, reshaped
 from neonlike.layers.core.variables import OnVariables
 from neonlike.logger import logger
-from neonlike.nervanaobject import PACKAGE, Description, NervanaObject
+from neonlike.nervanaobject import Description, NervanaObject, is_in_package
 from neonlike.optree import dialect
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Layer(OnVariables, NervanaObject):
         if not vars(type(self)).get("repeatable", False):
             return None
         kind = type(self)
-        ours = kind.__module__.partition(".")[0] == PACKAGE or "set_forward" in vars(kind)
+        ours = is_in_package(kind.__module__) or "set_forward" in vars(kind)
         return Depends(closed=CLOSED, free=frozenset(("_kept_views",)), sets=self.set_forward if ours else frozenset())
 
     # -- life cycle ----------------------------------------------------------------------------------------
